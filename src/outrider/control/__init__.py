@@ -1,0 +1,1 @@
+"""The loop beside the front: upstreams, readiness, scraping, restarts."""

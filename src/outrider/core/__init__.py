@@ -1,0 +1,1 @@
+"""The few types everyone shares; standard library only."""

@@ -1,0 +1,1 @@
+"""One folder an engine, all behind one protocol (base.py)."""

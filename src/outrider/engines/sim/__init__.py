@@ -1,0 +1,1 @@
+"""A simulated engine, for load and failure tests only."""

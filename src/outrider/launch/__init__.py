@@ -1,0 +1,1 @@
+"""The only code that starts, watches and stops a server process."""

@@ -1,0 +1,1 @@
+"""The user's file: what to serve, with which draft, on what."""

@@ -1,0 +1,1 @@
+"""What Outrider measures: metric names, Prometheus text, counter windows."""
