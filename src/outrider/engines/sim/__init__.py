@@ -1,1 +1,1 @@
-"""A simulated engine, for load and failure tests only."""
+"""A simulated engine: known timings, scriptable faults, no model. For load and failure tests of the front."""
