@@ -8,7 +8,7 @@ def usd_per_million_output_tokens(
 ) -> float | None:
     """accelerators × USD/hour ÷ (output tok/s × 3600) × 10⁶, rounded nowhere; None without throughput.
 
-    Source: docs/decisions/0004-cost.md.
+    The price is the user's; throughput is what was measured.
     """
     if output_tokens_per_s <= 0:
         return None

@@ -1,0 +1,51 @@
+# Everything a person runs here. `make` alone explains.
+VENV   ?= .venv
+PYTHON ?= python3
+STACK  ?=
+BIN    := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+export PYTHON
+
+.DEFAULT_GOAL := help
+.PHONY: help engine dev serve test lint acceptance bench-front docs lock format clean
+
+help:  ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+engine:  ## Virtual environment with vLLM's CPU build and Outrider (about 4 GB)
+	@scripts/install.sh $(VENV) engine
+
+dev:
+	@scripts/install.sh $(VENV) dev
+
+serve: engine  ## Serve a real model with a draft on this machine (STACK=file.yaml for another stack)
+	@exec $(BIN)/outrider serve $(STACK)
+
+test: dev  ## Every test a user waits for (real engine included)
+	$(PYTEST) -m "not acceptance"
+
+acceptance: dev  ## The longer proofs: greedy equality, load, memory, limits
+	$(PYTEST) -m acceptance tests/acceptance
+
+bench-front: dev  ## The front against nginx: CPU per chunk and request, added first-token time
+	$(BIN)/python -m benchmarks.front
+
+lint: dev  ## Format, lint, types, import contracts, generated docs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m scripts.docs --check
+
+docs: dev  ## Write the generated pages of docs/
+	$(BIN)/python -m scripts.docs
+
+format: dev  ## Format and mend what can be mended by machine
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: dev  ## Resolve requirements/*.txt anew (needs uv)
+	scripts/lock.sh
+
+clean:  ## Remove the virtual environment and caches of this checkout
+	rm -rf $(VENV) $(VENV).lock .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
