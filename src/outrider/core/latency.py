@@ -59,4 +59,4 @@ def percentile(values: Sequence[float], percent: float) -> float:
         raise ValueError("a percentile of no values")
     if not 0 < percent <= 100:
         raise ValueError(f"a percentile lies in (0, 100], not at {percent}")
-    return sorted(values)[math.ceil(percent / 100 * len(values)) - 1]
+    return sorted(values)[math.ceil(percent * len(values) / 100) - 1]

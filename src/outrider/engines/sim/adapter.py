@@ -19,7 +19,9 @@ class SimEngine:
 
     def find(self, stack: Stack) -> Install:
         """Always here: it is part of Outrider."""
-        return Install(version="1", distribution="outrider", device="cpu", python=sys.executable, plugin=False)
+        return Install(
+            version="1", distribution="outrider", device="cpu", python=sys.executable, plugin=False
+        )
 
     def judge(self, stack: Stack, install: Install) -> Sequence[Problem]:
         """Nothing to refuse."""
@@ -50,12 +52,15 @@ class SimEngine:
         if not isinstance(spec, dict):
             return None
         drafts, accepted, rate = (
-            spec.get(name) for name in ("num_spec_steps", "num_accepted_draft_tokens", "draft_acceptance_rate")
+            spec.get(name)
+            for name in ("num_spec_steps", "num_accepted_draft_tokens", "draft_acceptance_rate")
         )
         if not isinstance(drafts, int) or not isinstance(accepted, int) or not isinstance(rate, float):
             return None
         proposed = round(accepted / rate) if rate else None
-        return RequestAcceptance(steps=drafts, drafts=drafts, proposed_tokens=proposed, accepted_tokens=accepted)
+        return RequestAcceptance(
+            steps=drafts, drafts=drafts, proposed_tokens=proposed, accepted_tokens=accepted
+        )
 
     def counters(self, scrape: Scrape) -> EngineCounters:
         """The simulation's counters in engine-neutral terms."""

@@ -38,7 +38,7 @@ class Script:
         known = {field.name: type(getattr(self, field.name)) for field in fields(self)}
         if unknown := sorted(members.keys() - known.keys()):
             raise ValueError(f"unknown script members: {', '.join(unknown)}")
-        return replace(self, **{name: known[name](value) for name, value in members.items()})  # type: ignore[arg-type]  # values are cast to the field's own type
+        return replace(self, **{name: known[name](value) for name, value in members.items()})
 
 
 @dataclass(frozen=True, slots=True)

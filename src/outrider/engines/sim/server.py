@@ -20,7 +20,13 @@ import uvloop
 
 from outrider.engines.sim.script import Ask, Script, chunk_bytes, event, identity, read_ask, usage_members
 
-_REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 500: "Internal Server Error"}
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    404: "Not Found",
+    500: "Internal Server Error",
+}
 KEY_VARIABLE = "OUTRIDER_SIM_KEY"
 
 
@@ -72,8 +78,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101  # narrows the type for mypy
-        self.transport = transport
+        self.transport: asyncio.Transport = transport  # type: ignore[assignment]  # a stream protocol's transport
 
     def connection_lost(self, exc: Exception | None) -> None:
         """A client that left ends its request."""
@@ -201,7 +206,9 @@ class Connection(asyncio.Protocol):
         if ask is None:
             return
         text = ("tok" * 8192)[: script.chunk_chars] * ask.chunks
-        body: dict[str, object] = {"message": {"role": "assistant", "content": text}} if ask.chat else {"text": text}
+        body: dict[str, object] = (
+            {"message": {"role": "assistant", "content": text}} if ask.chat else {"text": text}
+        )
         choice = {"index": 0, **body, "logprobs": None, "finish_reason": "length"}
         kind = "chat.completion" if ask.chat else "text_completion"
         answer = {**identity(ask, script), "object": kind, "choices": [choice], **usage_members(ask, script)}

@@ -1,0 +1,1 @@
+"""What the front costs, against nginx in the same run."""

@@ -1,0 +1,159 @@
+"""Who may run next: a bounded queue per lane, fair turns between keys inside a lane. A pure state machine.
+
+Time is handed in; nothing here waits, sends or starts. The rules:
+
+1. Interactive before batch (lanes in the order they are given).
+2. Inside a lane keys take turns; a key at its own limit is passed over.
+3. A full lane refuses the newest request of the key that has the most waiting, so one key cannot shut others out.
+4. `queue_wait_ms` is the larger of the p90 wait of requests dispatched in the last 60 s and the age of the oldest one
+   waiting: 0 while idle, growing in a stall.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from outrider.core.latency import percentile
+from outrider.front.settings import LaneRule
+
+WINDOW_S = 60.0
+
+Item = TypeVar("Item")
+
+
+@dataclass(eq=False, slots=True)
+class Ticket(Generic[Item]):
+    """One request in the queue: whose it is, when it came, and what the caller keeps with it."""
+
+    key: str
+    lane: str
+    limit: int | None
+    arrived_s: float
+    item: Item
+
+
+class _Lane(Generic[Item]):
+    """Waiting tickets by key; the order of `turns` is whose turn it is."""
+
+    def __init__(self, rule: LaneRule) -> None:
+        self.rule = rule
+        self.turns: OrderedDict[str, OrderedDict[Ticket[Item], None]] = OrderedDict()
+        self.waiting = 0
+
+    def add(self, ticket: Ticket[Item], *, first: bool = False) -> None:
+        queue = self.turns.setdefault(ticket.key, OrderedDict())
+        queue[ticket] = None
+        if first:
+            queue.move_to_end(ticket, last=False)
+            self.turns.move_to_end(ticket.key, last=False)
+        self.waiting += 1
+
+    def discard(self, ticket: Ticket[Item]) -> bool:
+        queue = self.turns.get(ticket.key)
+        if queue is None or ticket not in queue:
+            return False
+        del queue[ticket]
+        self.waiting -= 1
+        if not queue:
+            del self.turns[ticket.key]
+        return True
+
+    def heads(self) -> Iterator[Ticket[Item]]:
+        """The oldest ticket of every key, in order of turns."""
+        for queue in self.turns.values():
+            yield next(iter(queue))
+
+    def victim(self) -> Ticket[Item]:
+        """The newest ticket of the key with the most waiting; between equals, the newest of all."""
+        return max((next(reversed(queue)) for queue in self.turns.values()), key=self._claim)
+
+    def _claim(self, ticket: Ticket[Item]) -> tuple[int, float]:
+        return len(self.turns[ticket.key]), ticket.arrived_s
+
+
+class Admission(Generic[Item]):
+    """The queues and who runs. Every ticket taken must be given back by `done` or `put_back`."""
+
+    def __init__(self, lanes: Mapping[str, LaneRule]) -> None:
+        self._lanes: dict[str, _Lane[Item]] = {name: _Lane(rule) for name, rule in lanes.items()}
+        self._running: dict[str, int] = {}
+        self._waits: deque[tuple[float, float]] = deque()
+
+    def offer(self, ticket: Ticket[Item]) -> None:
+        """Queue a request. Call `take` while there is room, then refuse what `overflow` returns."""
+        self._lanes[ticket.lane].add(ticket)
+
+    def overflow(self, lane: str) -> Ticket[Item] | None:
+        """A ticket that the lane has no place for, taken out of it; None if the lane is within its bound."""
+        queue = self._lanes[lane]
+        if queue.waiting <= queue.rule.max_queue:
+            return None
+        victim = queue.victim()
+        queue.discard(victim)
+        return victim
+
+    def take(self, now_s: float) -> Ticket[Item] | None:
+        """The ticket whose turn it is, now running; None when nobody may run."""
+        for lane in self._lanes.values():
+            for ticket in lane.heads():
+                running = self._running.get(ticket.key, 0)
+                if ticket.limit is not None and running >= ticket.limit:
+                    continue
+                lane.discard(ticket)
+                if ticket.key in lane.turns:
+                    lane.turns.move_to_end(ticket.key)
+                self._running[ticket.key] = running + 1
+                self._waits.append((now_s, now_s - ticket.arrived_s))
+                self._forget(now_s)
+                return ticket
+        return None
+
+    def put_back(self, ticket: Ticket[Item]) -> None:
+        """A taken ticket could not be dispatched after all: it is next again."""
+        self.done(ticket)
+        self._lanes[ticket.lane].add(ticket, first=True)
+
+    def done(self, ticket: Ticket[Item]) -> None:
+        """A taken ticket has ended, whatever way."""
+        running = self._running[ticket.key] - 1
+        if running:
+            self._running[ticket.key] = running
+        else:
+            del self._running[ticket.key]
+
+    def cancel(self, ticket: Ticket[Item]) -> None:
+        """A waiting ticket's client has gone."""
+        self._lanes[ticket.lane].discard(ticket)
+
+    def expire(self, now_s: float) -> list[Ticket[Item]]:
+        """Tickets that waited longer than their lane allows, taken out of the queue."""
+        expired: list[Ticket[Item]] = []
+        for lane in self._lanes.values():
+            while late := [t for t in lane.heads() if now_s - t.arrived_s > lane.rule.queue_timeout_s]:
+                for ticket in late:
+                    lane.discard(ticket)
+                expired.extend(late)
+        return expired
+
+    def waiting(self, lane: str) -> int:
+        """Tickets waiting in a lane."""
+        return self._lanes[lane].waiting
+
+    def running(self, key: str) -> int:
+        """Tickets of a key taken and not given back."""
+        return self._running.get(key, 0)
+
+    def queue_wait_ms(self, now_s: float) -> float:
+        """The gauge the autoscaler reads."""
+        self._forget(now_s)
+        waits = [wait for _, wait in self._waits]
+        p90 = percentile(waits, 90) if waits else 0.0
+        ages = [now_s - ticket.arrived_s for lane in self._lanes.values() for ticket in lane.heads()]
+        return max(p90, *ages, 0.0) * 1e3
+
+    def _forget(self, now_s: float) -> None:
+        while self._waits and self._waits[0][0] < now_s - WINDOW_S:
+            self._waits.popleft()

@@ -1,0 +1,153 @@
+"""The front itself: who asks what, and which of it the front answers alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+
+from outrider import __version__
+from outrider.core.errors import RequestError
+from outrider.front import body as bodies
+from outrider.front.auth import Caller, Keyring
+from outrider.front.client import ClientConnection
+from outrider.front.dispatch import Dispatcher
+from outrider.front.errors import engine_fault
+from outrider.front.http import JSON, Header, sane_request_id, trace_headers
+from outrider.front.proxy import Asked, Exchange
+from outrider.front.routes import Route, Routes
+from outrider.telemetry import names
+
+PROMETHEUS_TEXT = b"text/plain; version=0.0.4; charset=utf-8"
+Readiness = Callable[[], tuple[bool, str]]
+
+
+class App:
+    """Answers requests: its own routes at once, the engine's through the dispatcher."""
+
+    def __init__(self, dispatcher: Dispatcher, readiness: Readiness) -> None:
+        self.settings = dispatcher.settings
+        self.connections: set[ClientConnection] = set()
+        self.draining = False
+        self._dispatcher = dispatcher
+        self._readiness = readiness
+        self._routes = Routes(self.settings.extra_routes)
+        self._keyring = Keyring(self.settings.keys)
+        self._rules = bodies.Rules(frozenset(self.settings.models), self.settings.allow_remote_media)
+        self._stamp_keys = frozenset(dispatcher.engine.stamp(""))
+        self._started_at = int(time.time())
+
+    def connect(self) -> ClientConnection:
+        """The protocol of a new connection."""
+        return ClientConnection(self, self._dispatcher.now)
+
+    def check_head(self, request: ClientConnection) -> None:
+        """Route, key, and whether new work is taken. Raises RequestError."""
+        request.request_id = sane_request_id(request.headers.get(b"x-request-id", b"")) or os.urandom(6).hex()
+        route, _ = self._find(request)
+        if not route.open:
+            self._identify(request)
+        if not route.engine:
+            return
+        if self.draining:
+            raise engine_fault("The server is shutting down.", status=503, code="shutting_down")
+        kind = request.headers.get(b"content-type", JSON).partition(b";")[0].strip().lower()
+        if kind != JSON:
+            message = "Send the body as `Content-Type: application/json`."
+            raise RequestError(415, message, code="unsupported_media_type")
+
+    def handle(self, request: ClientConnection, body: bytes) -> None:
+        """Answer, or queue for an engine. Raises RequestError."""
+        route, path = self._find(request)
+        if not route.engine:
+            self._answer(request, route, path)
+            return
+        edited = bodies.edit(body, route, self._rules, self._stamp_keys)
+        headers, trace_id = trace_headers(
+            request.headers.get(b"traceparent", b""), request.headers.get(b"tracestate", b"")
+        )
+        caller = self._identify(request)
+        asked = Asked(request.request_id, trace_id, headers, caller, route, edited, self._dispatcher.now())
+        request.exchange = Exchange(self._dispatcher, request, asked)
+        self._dispatcher.submit(request.exchange)
+
+    def error_headers(self, error: RequestError) -> list[Header]:
+        """When to come back, what would have been allowed."""
+        if error.status in (429, 503):
+            wait_s = self._dispatcher.admission.queue_wait_ms(self._dispatcher.now()) / 1e3
+            return [(b"retry-after", b"%d" % min(max(round(wait_s), 1), 60))]
+        if error.status == 401:
+            return [(b"www-authenticate", b"Bearer")]
+        return []
+
+    def refused(self, request: ClientConnection, error: RequestError) -> None:
+        """Count and log what never came to the queue."""
+        self._dispatcher.journal.request_refused(
+            request.request_id or "-", "-", "refused", error.status, error.code
+        )
+
+    def tick(self) -> None:
+        """Called a few times a second: everything that is due."""
+        self._dispatcher.tick()
+        now_s = self._dispatcher.now()
+        for connection in [c for c in self.connections if now_s > c.deadline_s]:
+            connection.expire(now_s)
+
+    def _find(self, request: ClientConnection) -> tuple[Route, str]:
+        return self._routes.find(request.method, request.target.decode("latin-1"))
+
+    def _identify(self, request: ClientConnection) -> Caller:
+        return self._keyring.identify(request.headers.get(b"authorization", b""))
+
+    def _answer(self, request: ClientConnection, route: Route, path: str) -> None:
+        if route.path == "/metrics":
+            request.respond(200, [(b"content-type", PROMETHEUS_TEXT)], self.metrics())
+            return
+        status, payload = 200, {}
+        if route.path == "/v1/models":
+            payload = self._models(path.removeprefix("/v1/models").removeprefix("/"))
+        elif route.path == "/version":
+            payload = {"version": __version__}
+        elif route.path == "/healthz":
+            payload = {"status": "ok"}
+        elif route.path == "/readyz":
+            ready, reason = self.ready()
+            status, payload = (200 if ready else 503), {"ready": ready, "reason": reason}
+        request.respond(status, [(b"content-type", JSON)], json.dumps(payload).encode())
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether a load balancer should send work, and why not."""
+        return (False, "shutting down") if self.draining else self._readiness()
+
+    def _models(self, wanted: str) -> dict[str, object]:
+        """The models by the front's own knowledge, so that the list stands while an engine restarts."""
+        length = self.settings.max_context_tokens
+        more = {} if length is None else {"max_model_len": length}
+        models = [
+            {"id": name, "object": "model", "created": self._started_at, "owned_by": "outrider", **more}
+            for name in self.settings.models
+        ]
+        if not wanted:
+            return {"object": "list", "data": models}
+        for model in models:
+            if model["id"] == wanted:
+                return model
+        raise RequestError(
+            404, f"The model {wanted[:200]!r} is not served here.", code="model_not_found", param="model"
+        )
+
+    def metrics(self) -> bytes:
+        """Prometheus' text, with the gauges as they are now."""
+        dispatcher = self._dispatcher
+        journal, metrics = dispatcher.journal, dispatcher.journal.metrics
+        journal.refresh()
+        metrics.gauge(names.RUNNING).set(len(dispatcher.running))
+        for lane in self.settings.lanes:
+            metrics.gauge(names.WAITING, lane).set(dispatcher.admission.waiting(lane))
+        metrics.gauge(names.QUEUE_WAIT_MS).set(dispatcher.admission.queue_wait_ms(dispatcher.now()))
+        metrics.gauge(names.CONNECTIONS).set(len(self.connections))
+        metrics.gauge(names.READY).set(self.ready()[0])
+        metrics.gauge(names.DRAFT_IN_FORCE).clear()
+        metrics.gauge(names.DRAFT_IN_FORCE, dispatcher.draft.draft).set(1)
+        return metrics.render()

@@ -1,0 +1,55 @@
+"""Who asks: API keys, known by their hashes alone.
+
+Every configured hash is compared, in constant time each, so that the time of an answer tells nothing about which key
+was near. Keys are neither kept nor logged; the client's Authorization header ends here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from outrider.core.errors import RequestError
+from outrider.front.settings import KeyRule
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A client as admission and the logs know it: the key's name, its lane, its own limit."""
+
+    name: str
+    lane: str
+    max_concurrency: int | None
+
+
+ANYBODY = Caller("anonymous", "interactive", None)
+
+
+class Keyring:
+    """The configured keys; without any, everybody is `ANYBODY`."""
+
+    def __init__(self, rules: Sequence[KeyRule]) -> None:
+        self._callers = [
+            (bytes.fromhex(rule.sha256), Caller(rule.name, rule.lane, rule.max_concurrency)) for rule in rules
+        ]
+
+    def identify(self, authorization: bytes) -> Caller:
+        """The caller of an Authorization header's value. Raises RequestError 401."""
+        if not self._callers:
+            return ANYBODY
+        scheme, _, key = authorization.partition(b" ")
+        if scheme.lower() != b"bearer" or not key.strip():
+            message = "No API key: send it as `Authorization: Bearer KEY`."
+            raise RequestError(401, message, kind="authentication_error", code="missing_api_key")
+        digest = hashlib.sha256(key.strip()).digest()
+        found = None
+        for known, caller in self._callers:
+            if hmac.compare_digest(known, digest):
+                found = caller
+        if found is None:
+            raise RequestError(
+                401, "This API key is not known.", kind="authentication_error", code="invalid_api_key"
+            )
+        return found

@@ -1,0 +1,214 @@
+"""The one edit of a request's body, on its text: what is not touched keeps its bytes.
+
+The body is read once, member by member, which validates it; members that only we may set are cut out under every
+spelling (escaped keys, duplicates), and ours are put in front. Pure functions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from json.decoder import scanstring  # type: ignore[attr-defined]  # the C scanner of the standard library; typeshed omits it
+
+from outrider.core.errors import RequestError
+from outrider.front.errors import bad_request
+from outrider.front.routes import Route
+
+# Members that clients must not set, because they reach past the client's own request: into other tenants' cache entries
+# and turns, into other hosts, into the scheduler, into ids of other requests.
+# Source: vllm/entrypoints/openai/{chat_completion,completion,responses}/protocol.py, 0.32.0
+ENGINE_ONLY = frozenset(
+    {"cache_salt", "priority", "kv_transfer_params", "ec_transfer_params", "vllm_xargs", "request_id"}
+)
+_READ = frozenset({"model", "stream", "stream_options", "n"})
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A top-level member: decoded key and value, and the text between its commas, whitespace included."""
+
+    key: str
+    value: object
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the body may and must hold. `models` empty: any."""
+
+    models: Collection[str]
+    allow_remote_media: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EditedBody:
+    """An edited body without its stamp, and what the front must know of it.
+
+    `members` are the texts between the commas, `before` and `after` what stands around them. `usage_is_ours`: usage was
+    asked for by us, so its chunk is taken out again. `single`: one answer to one prompt, so that a time per token has a
+    meaning.
+    """
+
+    before: str
+    members: tuple[str, ...]
+    after: str
+    usage_is_ours: bool
+    single: bool
+
+    def stamped(self, stamp: Mapping[str, object]) -> bytes:
+        """The bytes to send, with these members set first."""
+        ours = [f"{json.dumps(key)}:{_compact(value)}" for key, value in stamp.items()]
+        return (self.before + ",".join((*ours, *self.members)) + self.after).encode()
+
+
+def edit(body: bytes, route: Route, rules: Rules, stamp_keys: Collection[str]) -> EditedBody:
+    """Check a body and cut out what clients must not set. Raises RequestError 400, or 404 for an unknown model."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise bad_request(
+            f"The body is not UTF-8: {error.reason} at byte {error.start}.", code="invalid_utf8"
+        ) from None
+    before, members, after = _members(text)
+    read: dict[str, object] = {}
+    for member in members:
+        if member.key in _READ:
+            if member.key in read:
+                raise bad_request(
+                    f"The body sets {member.key!r} twice.", code="duplicate_member", param=member.key
+                )
+            read[member.key] = member.value
+        elif member.key in ("messages", "input", "prompt") and not rules.allow_remote_media:
+            _refuse_remote_media(member.value, member.key)
+    _check_model(read.get("model"), rules)
+    stream = read.get("stream")
+    if not (stream is None or isinstance(stream, bool)):
+        raise bad_request("`stream` must be true or false.", code="invalid_type", param="stream")
+    options = _usage_options(read.get("stream_options")) if route.usage_chunk and stream is True else None
+    dropped = ENGINE_ONLY.union(stamp_keys)
+    kept = [
+        member.text
+        for member in members
+        if member.key not in dropped and not (options is not None and member.key == "stream_options")
+    ]
+    if options is not None:
+        kept.insert(0, f'"stream_options":{_compact(options)}')
+    prompts = next((member.value for member in members if member.key == "prompt"), None)
+    many = isinstance(prompts, list) and len(prompts) > 1 and not isinstance(prompts[0], int)
+    return EditedBody(
+        before=before,
+        members=tuple(kept),
+        after=after,
+        usage_is_ours=options is not None,
+        single=read.get("n") in (None, 1) and not many,
+    )
+
+
+def _usage_options(options: object) -> dict[str, object] | None:
+    """`stream_options` with usage asked for; None where the client asked itself, or sent what the engine must refuse."""
+    if options is None:
+        return {"include_usage": True}
+    if not isinstance(options, dict) or options.get("include_usage"):
+        return None
+    # Running usage only counts together with include_usage: a client that left that off has asked for neither.
+    return {
+        **{key: value for key, value in options.items() if key != "continuous_usage_stats"},
+        "include_usage": True,
+    }
+
+
+def _check_model(model: object, rules: Rules) -> None:
+    if model is None or not rules.models:
+        return
+    if not isinstance(model, str):
+        raise bad_request("`model` must be a string.", code="invalid_type", param="model")
+    if model not in rules.models:
+        names = ", ".join(sorted(rules.models))
+        message = f"The model {model[:200]!r} is not served here; this is: {names}."
+        raise RequestError(404, message, code="model_not_found", param="model")
+
+
+def _refuse_remote_media(value: object, place: str) -> None:
+    """Refuse every `…_url` in messages that is not a data: URL: the engine would fetch it. No recursion."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, list):
+            waiting.extend(item)
+        elif isinstance(item, dict):
+            for key, inner in item.items():
+                url = inner.get("url") if isinstance(inner, dict) else inner
+                if key.endswith("_url") and isinstance(url, str) and not url.startswith("data:"):
+                    message = f"`{key}` must be a data: URL; this server fetches nothing for its clients."
+                    raise bad_request(message, code="remote_media_refused", param=place)
+                if isinstance(inner, (dict, list)):
+                    waiting.append(inner)
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+_BLANK = " \t\n\r"
+
+
+def _members(text: str) -> tuple[str, list[Member], str]:
+    """The text up to and with the brace, the members, the text from the closing brace on. Raises RequestError 400."""
+    try:
+        return _scan(text)
+    except RecursionError:
+        raise bad_request("The body is nested too deeply.", code="invalid_json") from None
+    except IndexError:
+        raise bad_request("The body ends in the middle of its JSON.", code="invalid_json") from None
+    except ValueError as error:
+        # The text of json's own message names a place and never shows what stands there.
+        message = getattr(error, "msg", None) or str(error)
+        place = f" at character {error.pos}" if isinstance(error, json.JSONDecodeError) else ""
+        raise bad_request(f"The body is not JSON: {message}{place}.", code="invalid_json") from None
+
+
+def _scan(text: str) -> tuple[str, list[Member], str]:
+    at = _skip(text, 0)
+    if text[at] != "{":
+        raise bad_request("The body must be a JSON object.", code="invalid_json")
+    opened = at = at + 1
+    members: list[Member] = []
+    at = _skip(text, at)
+    if text[at] == "}":
+        _expect_end(text, at + 1)
+        return text[:opened], members, text[opened:]
+    start = opened
+    while True:
+        at = _skip(text, at)
+        if text[at] != '"':
+            raise json.JSONDecodeError("Expecting a member's name", text, at)
+        key, at = scanstring(text, at + 1, True)
+        at = _skip(text, at)
+        if text[at] != ":":
+            raise json.JSONDecodeError("Expecting ':'", text, at)
+        value, at = _decoder.raw_decode(text, _skip(text, at + 1))
+        at = _skip(text, at)
+        members.append(Member(key, value, text[start:at]))
+        if text[at] == "}":
+            _expect_end(text, at + 1)
+            return text[:opened], members, text[at:]
+        if text[at] != ",":
+            raise json.JSONDecodeError("Expecting ',' or '}'", text, at)
+        start = at = at + 1
+
+
+def _skip(text: str, at: int) -> int:
+    while text[at] in _BLANK:
+        at += 1
+    return at
+
+
+def _expect_end(text: str, at: int) -> None:
+    if text[at:].strip(_BLANK):
+        raise json.JSONDecodeError("Extra data", text, at)
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))

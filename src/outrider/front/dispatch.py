@@ -1,0 +1,111 @@
+"""From the queue to an engine: whoever's turn it is gets the ready engine with the fewest requests in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+
+from outrider.control.upstreams import DraftInForce, Upstream, UpstreamSet
+from outrider.engines.base import Engine
+from outrider.front.admission import Admission
+from outrider.front.errors import overloaded
+from outrider.front.journal import Journal, RequestRecord
+from outrider.front.pool import UpstreamPool
+from outrider.front.proxy import Exchange
+from outrider.front.settings import FrontSettings
+
+# An engine that refused a connection is left alone for this long: control's health check is slower than a queue.
+SUSPENSION_S = 0.5
+
+
+class Dispatcher:
+    """The queue, the engines and everything under way between them."""
+
+    def __init__(
+        self,
+        settings: FrontSettings,
+        upstreams: UpstreamSet,
+        engine: Engine,
+        draft: DraftInForce,
+        journal: Journal,
+    ) -> None:
+        self.settings = settings
+        self.engine = engine
+        self.draft = draft
+        self.journal = journal
+        # The loop's own clock counts whole milliseconds under uvloop: too coarse for what is measured here.
+        self.now = time.monotonic
+        self.pool = UpstreamPool(asyncio.get_running_loop(), self.now)
+        self.admission: Admission[Exchange] = Admission(settings.lanes)
+        self.running: set[Exchange] = set()
+        self._upstreams = upstreams
+        upstreams.subscribe(self.pump)
+
+    def submit(self, exchange: Exchange) -> None:
+        """Queue a request and dispatch what can be; what no longer fits is refused."""
+        lane = exchange.ticket.lane
+        self.admission.offer(exchange.ticket)
+        self.pump()
+        victim = self.admission.overflow(lane)
+        if victim is not None:
+            self._refuse(victim.item, 429, "queue_full", f"The {lane} queue is full: try again later.")
+
+    def pump(self) -> None:
+        """Dispatch as long as there is room and somebody whose turn it is."""
+        now_s = self.now()
+        while (upstream := self._upstreams.pick(now_s)) and (ticket := self.admission.take(now_s)):
+            self.running.add(ticket.item)
+            ticket.item.dispatch(upstream, now_s)
+
+    def put_back(self, exchange: Exchange, upstream: Upstream) -> None:
+        """An engine could not be reached: its request waits on, and it gets no other for a moment."""
+        now_s = self.now()
+        upstream.end(now_s)
+        upstream.suspended_until_s = now_s + SUSPENSION_S
+        self.running.discard(exchange)
+        self.admission.put_back(exchange.ticket)
+        self.pump()
+
+    def ended(self, exchange: Exchange, record: RequestRecord) -> None:
+        """A dispatched request is over: write it down, give its place to the next."""
+        self.running.discard(exchange)
+        self.admission.done(exchange.ticket)
+        self.journal.request_ended(record)
+        self.pump()
+
+    def abandon(self, exchange: Exchange) -> None:
+        """A waiting request's client has gone."""
+        self.admission.cancel(exchange.ticket)
+        self.journal.request_refused(exchange.asked.request_id, exchange.ticket.lane, "client_gone", 499, "")
+
+    def tick(self) -> None:
+        """What only time brings: queue timeouts, deadlines, the end of a suspension."""
+        now_s = self.now()
+        for ticket in self.admission.expire(now_s):
+            waited = now_s - ticket.arrived_s
+            self._refuse(ticket.item, 503, "queue_timeout", f"No engine was free within {waited:.1f} s.")
+        for exchange in list(self.running):
+            exchange.check_deadline(now_s)
+        self.pool.sweep()
+        self.pump()
+
+    def stop(self) -> None:
+        """End everything under way, with an error each."""
+        for lane in self.settings.lanes:
+            while self.admission.waiting(lane):
+                for ticket in self.admission.expire(math.inf):
+                    self._refuse(ticket.item, 503, "shutting_down", "The server is shutting down.")
+        for exchange in list(self.running):
+            exchange.stop()
+        self.pool.close()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing runs."""
+        return not self.running and not any(map(self.admission.waiting, self.settings.lanes))
+
+    def _refuse(self, exchange: Exchange, status: int, code: str, message: str) -> None:
+        outcome = code if code in ("queue_full", "queue_timeout") else "engine_error"
+        self.journal.request_refused(exchange.asked.request_id, exchange.ticket.lane, outcome, status, code)
+        exchange.refuse(overloaded(status, message, code))

@@ -1,0 +1,257 @@
+"""What is said of a request once it has ended: its log lines and its metrics. Measured values only, "-" where none.
+
+Neither prompts nor answers nor keys come here; a key is known by its name.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from outrider.core.latency import RequestTiming
+from outrider.cost.price import usd_per_million_output_tokens
+from outrider.engines.base import RequestAcceptance
+from outrider.stack.models import Price
+from outrider.telemetry import names
+from outrider.telemetry.metrics import Metrics
+
+WINDOW_S = 60.0
+Value = str | float | int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """One ended request. `batch` is the time-weighted mean of requests running at its upstream while it ran;
+    `single` says that a time per token has a meaning (one answer to one prompt)."""
+
+    request_id: str
+    lane: str
+    outcome: str
+    timing: RequestTiming
+    ended_s: float
+    trace_id: str = ""
+    draft: str | None = None
+    batch: float | None = None
+    prompt_tokens: int | None = None
+    acceptance: RequestAcceptance | None = None
+    single: bool = True
+
+    @property
+    def tokens_per_step(self) -> float | None:
+        """Output tokens after the first event per engine step of this request."""
+        steps, tokens = self.acceptance and self.acceptance.steps, self.timing.output_tokens
+        if not steps or tokens is None or not self.single or tokens <= self.timing.first_tokens:
+            return None
+        return (tokens - self.timing.first_tokens) / steps
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """Accepted / proposed draft tokens of this request."""
+        seen = self.acceptance
+        if seen is None or not seen.proposed_tokens or seen.accepted_tokens is None:
+            return None
+        return seen.accepted_tokens / seen.proposed_tokens
+
+
+@dataclass(slots=True)
+class _Window:
+    """Requests that ended in the last minute."""
+
+    records: deque[RequestRecord] = field(default_factory=deque)
+
+    def add(self, record: RequestRecord) -> None:
+        self.records.append(record)
+
+    def forget(self, now_s: float) -> None:
+        while self.records and self.records[0].ended_s < now_s - WINDOW_S:
+            self.records.popleft()
+
+    def output_tokens(self, now_s: float) -> float:
+        """Output tokens inside the window; a request's tokens are spread evenly over its time."""
+        total = 0.0
+        for record in self.records:
+            tokens, begun = (
+                record.timing.output_tokens,
+                record.timing.first_token_s or record.timing.dispatched_s,
+            )
+            if tokens and begun is not None:
+                inside = record.ended_s - max(begun, now_s - WINDOW_S)
+                total += tokens * (inside / (record.ended_s - begun) if record.ended_s > begun else 1.0)
+        return total
+
+
+class Journal:
+    """Writes the lines and observes the metrics. `write` gets whole lines, newline included."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        write: Callable[[str], None],
+        *,
+        form: str = "text",
+        price: Price | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.metrics = metrics
+        self._write = write
+        self._form = form
+        self._price = price
+        self._clock = clock
+        self._window = _Window()
+        self._first_s: float | None = None
+        self._cost: tuple[float, float | None] = (-1.0, None)
+
+    def say(self, event: str, text: str, **facts: Value) -> None:
+        """One line: ``[serve]   text``, or the facts as JSON."""
+        self._write(self._line(event, text, facts))
+
+    def request_ended(self, record: RequestRecord) -> None:
+        """Lines and metrics of a request that was dispatched."""
+        self._first_s = self._first_s if self._first_s is not None else record.timing.arrived_s
+        self._window.add(record)
+        self._window.forget(record.ended_s)
+        self._observe(record)
+        # One write for all lines of a request: they stay together, and it is one system call.
+        lines = [self._line("decode", *_decode(record)), self._line("latency", *_latency(record))]
+        if self._price and record.timing.output_tokens:
+            usd = self._usd_per_million(record.ended_s)
+            text = f"{record.request_id}  {_usd(usd)} per 1M output tokens at the last minute's throughput"
+            lines.append(
+                self._line("cost", text, {"id": record.request_id, "usd_per_million_output_tokens": usd})
+            )
+        self._write("".join(lines))
+
+    def request_refused(self, request_id: str, lane: str, outcome: str, status: int, code: str) -> None:
+        """Line and count of a request that never reached an engine."""
+        self.metrics.counter(names.REQUESTS, lane, outcome).inc()
+        facts: dict[str, Value] = {"id": request_id, "status": status, "code": code, "lane": lane}
+        self.say("refused", f"{request_id}  {status} {code or '-'} lane={lane}", **facts)
+
+    def throughput(self, now_s: float) -> float:
+        """Output tokens per second over the last minute, or since the first request if that was later."""
+        if self._first_s is None:
+            return 0.0
+        self._window.forget(now_s)
+        return self._window.output_tokens(now_s) / max(min(WINDOW_S, now_s - self._first_s), 1e-3)
+
+    def refresh(self) -> None:
+        """Set the gauges that look back over the last minute."""
+        now_s = self._clock()
+        self.metrics.gauge(names.THROUGHPUT).set(self.throughput(now_s))
+        sums: dict[str, list[int]] = {}
+        for record in self._window.records:
+            seen = record.acceptance
+            if (
+                seen
+                and record.draft
+                and seen.proposed_tokens
+                and seen.accepted_tokens is not None
+                and seen.drafts
+            ):
+                row = sums.setdefault(record.draft, [0, 0, 0])
+                row[0] += seen.drafts
+                row[1] += seen.proposed_tokens
+                row[2] += seen.accepted_tokens
+        self.metrics.gauge(names.ACCEPTANCE_RATE).clear()
+        self.metrics.gauge(names.ACCEPTANCE_LENGTH).clear()
+        for draft, (drafts, proposed, accepted) in sums.items():
+            self.metrics.gauge(names.ACCEPTANCE_RATE, draft).set(accepted / proposed)
+            self.metrics.gauge(names.ACCEPTANCE_LENGTH, draft).set(1 + accepted / drafts)
+
+    def _observe(self, record: RequestRecord) -> None:
+        metrics, lane, timing = self.metrics, record.lane, record.timing
+        metrics.counter(names.REQUESTS, lane, record.outcome).inc()
+        if timing.queue_wait_s is not None:
+            metrics.histogram(names.QUEUE_WAIT, lane).observe(timing.queue_wait_s)
+        if timing.ttft_s is not None:
+            metrics.histogram(names.TTFT, lane).observe(timing.ttft_s)
+        if record.prompt_tokens:
+            metrics.counter(names.PROMPT_TOKENS).inc(record.prompt_tokens)
+        if timing.output_tokens:
+            metrics.counter(names.OUTPUT_TOKENS).inc(timing.output_tokens)
+        if record.outcome == "ok":
+            if timing.e2e_s is not None:
+                metrics.histogram(names.E2E, lane).observe(timing.e2e_s)
+            if record.single and timing.tpot_s is not None:
+                metrics.histogram(names.TPOT, lane).observe(timing.tpot_s)
+        seen = record.acceptance
+        if seen is not None and record.draft is not None:
+            metrics.counter(names.DRAFTS, record.draft).inc(seen.drafts or 0)
+            metrics.counter(names.PROPOSED, record.draft).inc(seen.proposed_tokens or 0)
+            metrics.counter(names.ACCEPTED, record.draft).inc(seen.accepted_tokens or 0)
+
+    def _usd_per_million(self, now_s: float) -> float | None:
+        if self._price is None:
+            return None
+        if now_s - self._cost[0] >= 1.0 or self._cost[1] is None:
+            tokens_per_s = self.throughput(now_s)
+            price = self._price
+            usd = usd_per_million_output_tokens(price.usd_per_hour, price.accelerators, tokens_per_s)
+            self._cost = (now_s, usd)
+        return self._cost[1]
+
+    def _line(self, event: str, text: str, facts: Mapping[str, Value]) -> str:
+        if self._form == "json":
+            stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            return json.dumps({"time": stamp, "event": event, **facts}) + "\n"
+        return f"{f'[{event}]':<9} {text}\n"
+
+
+def _decode(record: RequestRecord) -> tuple[str, dict[str, Value]]:
+    per_step, rate = record.tokens_per_step, record.acceptance_rate
+    facts: dict[str, Value] = {
+        "id": record.request_id,
+        "draft": record.draft,
+        "bs": record.batch,
+        "tokens_per_step": per_step,
+        "acceptance_rate": rate,
+    }
+    batch = "-" if record.batch is None else f"{record.batch:.1f}".removesuffix(".0")
+    text = (
+        f"{record.request_id}  draft={record.draft or '-'} bs={batch} "
+        f"tokens_per_step={_number(per_step, 1)} acceptance_rate={_number(rate, 2)}"
+    )
+    return text, facts
+
+
+def _latency(record: RequestRecord) -> tuple[str, dict[str, Value]]:
+    timing = record.timing
+    facts: dict[str, Value] = {
+        "id": record.request_id,
+        "queue_s": timing.queue_wait_s,
+        "first_token_s": timing.ttft_s,
+        "full_response_s": timing.e2e_s,
+        "output_tokens": timing.output_tokens,
+        "outcome": record.outcome,
+        "lane": record.lane,
+        "trace_id": record.trace_id or None,
+    }
+    tokens = "-" if timing.output_tokens is None else timing.output_tokens
+    text = (
+        f"{record.request_id}  queue {_time(timing.queue_wait_s)} first-token {_time(timing.ttft_s)} "
+        f"full-response {_time(timing.e2e_s)} ({tokens} tokens)"
+    )
+    if record.outcome != "ok":
+        text += f" outcome={record.outcome}"
+    if record.trace_id:
+        text += f" trace={record.trace_id}"
+    return text, facts
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return f"{seconds * 1e3:.0f}ms" if seconds < 1 else f"{seconds:.1f}s"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _usd(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"${value:.2f}" if value >= 0.1 else f"${value:.2g}"

@@ -1,0 +1,81 @@
+"""What the front needs to know, taken out of the stack."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from outrider.stack.models import Price, Stack
+
+MAX_HEAD_BYTES = 32 * 1024
+MAX_HEADERS = 100
+IDLE_CLIENT_S = 75.0
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRule:
+    """One API key: only its SHA-256 is known."""
+
+    name: str
+    sha256: str
+    lane: str = "interactive"
+    max_concurrency: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LaneRule:
+    """The queue of one lane."""
+
+    max_queue: int = 256
+    queue_timeout_s: float = 60.0
+
+
+def _default_lanes() -> Mapping[str, LaneRule]:
+    return {"interactive": LaneRule(), "batch": LaneRule(4096, 3600.0)}
+
+
+@dataclass(frozen=True, slots=True)
+class FrontSettings:
+    """Everything of the stack that the front reads. `lanes` is in order of precedence."""
+
+    models: tuple[str, ...]
+    host: str = "127.0.0.1"
+    port: int = 0
+    max_context_tokens: int | None = None
+    keys: tuple[KeyRule, ...] = ()
+    lanes: Mapping[str, LaneRule] = field(default_factory=_default_lanes)
+    request_timeout_s: float = 600.0
+    max_body_bytes: int = 4 * 1024 * 1024
+    max_connections: int = 2048
+    body_timeout_s: float = 30.0
+    write_timeout_s: float = 60.0
+    allow_remote_media: bool = False
+    extra_routes: tuple[str, ...] = ()
+    price: Price | None = None
+    log: str = "text"
+
+
+def settings_from(stack: Stack) -> FrontSettings:
+    """The front's view of a stack."""
+    serve = stack.serve
+    lanes = {
+        name: LaneRule(limits.max_queue, limits.queue_timeout_s)
+        for name, limits in (("interactive", serve.lanes.interactive), ("batch", serve.lanes.batch))
+    }
+    return FrontSettings(
+        models=(stack.served_name,),
+        host=serve.host,
+        port=serve.port,
+        max_context_tokens=stack.target.max_context_tokens,
+        keys=tuple(KeyRule(key.name, key.sha256, key.lane, key.max_concurrency) for key in serve.keys),
+        lanes=lanes,
+        request_timeout_s=serve.request_timeout_s,
+        max_body_bytes=serve.max_body_bytes,
+        max_connections=serve.max_connections,
+        body_timeout_s=serve.body_timeout_s,
+        write_timeout_s=serve.write_timeout_s,
+        allow_remote_media=serve.allow_remote_media,
+        extra_routes=tuple(serve.extra_routes),
+        price=stack.price,
+        log=serve.log,
+    )

@@ -1,0 +1,108 @@
+"""The answer's stream on its way through: bytes unchanged, except that a usage chunk only we asked for is taken out.
+
+Written for the hot path: a read that holds whole events, after the first token and before the usage chunk, costs two
+searches in C and is passed on as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+_EVENT_ENDS = (b"\n\n", b"\r\n\r\n")
+_NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
+_SPLIT = re.compile(rb"(?<=\n\n)|(?<=\r\n\r\n)")
+_NOT_OUTPUT = frozenset({"role", "index"})
+MAX_HELD_BYTES = 1 << 20
+
+
+class UsageFilter:
+    """Filters one stream.
+
+    `has_output` turns true with the first token. `usage` is the usage chunk once it came, and `usage_alone` whether no
+    output came in the same piece before it.
+    """
+
+    __slots__ = ("_held", "_remove", "has_output", "usage", "usage_alone")
+
+    def __init__(self, remove: bool) -> None:
+        self._remove = remove
+        self._held = b""
+        self.usage: dict[str, object] | None = None
+        self.usage_alone = False
+        self.has_output = False
+
+    def feed(self, data: bytes) -> bytes:
+        """What to pass on now. The tail of an unfinished event is held until its rest comes."""
+        if self._held:
+            data = self._held + data
+            self._held = b""
+        if not data.endswith(_EVENT_ENDS):
+            data = self._hold_tail(data)
+        if not self.has_output:
+            self.has_output = any(map(_has_output, _SPLIT.split(data)))
+        if data.find(b'"usage"') < 0:
+            return data
+        return self._read_usage(data)
+
+    def end(self) -> bytes:
+        """What is left when the stream is over."""
+        rest, self._held = self._held, b""
+        return rest
+
+    def _hold_tail(self, data: bytes) -> bytes:
+        cut = max(data.rfind(end) + len(end) if end in data else 0 for end in _EVENT_ENDS)
+        if len(data) - cut > MAX_HELD_BYTES:
+            return data
+        self._held = data[cut:]
+        return data[:cut]
+
+    def _read_usage(self, data: bytes) -> bytes:
+        kept: list[bytes] = []
+        for event in _SPLIT.split(data):
+            chunk = _usage_chunk(event)
+            if chunk is not None:
+                self.usage = chunk
+                self.usage_alone = not kept
+                if self._remove:
+                    continue
+            kept.append(event)
+        return b"".join(kept)
+
+
+def _payload(event: bytes) -> dict[str, object] | None:
+    at = event.find(b"data:")
+    if at < 0:
+        return None
+    try:
+        payload = json.loads(event[at + 5 :])
+    except ValueError:
+        return None
+    return payload if isinstance(payload, dict) else None
+
+
+def _usage_chunk(event: bytes) -> dict[str, object] | None:
+    """The event's payload if it is the usage chunk: no choices, and a usage object."""
+    if b'"usage"' not in event or not _NO_CHOICES.search(event):
+        return None
+    payload = _payload(event)
+    if payload is None or payload.get("choices") != [] or not isinstance(payload.get("usage"), dict):
+        return None
+    return payload
+
+
+def _has_output(event: bytes) -> bool:
+    """Whether an event carries generated output: text, reasoning or a tool call, not a role or an empty string."""
+    payload = _payload(event)
+    if payload is None:
+        return False
+    choices = payload.get("choices")
+    if not isinstance(choices, list):
+        return "delta" in payload
+    for choice in choices:
+        delta = choice.get("delta") if isinstance(choice, dict) else None
+        if isinstance(delta, dict) and any(value for key, value in delta.items() if key not in _NOT_OUTPUT):
+            return True
+        if isinstance(choice, dict) and choice.get("text"):
+            return True
+    return False
