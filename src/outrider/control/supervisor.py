@@ -1,0 +1,165 @@
+"""Keeps one engine running behind the front: start, warm-up, probe, watch, scrape, restart with backoff, stop.
+
+The front keeps the queue; the supervisor only turns an upstream ready and not ready. It never touches a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from outrider.control.probe import EngineClient, ProbeResult, probe, warm_up
+from outrider.control.scraping import EngineMetrics
+from outrider.control.upstreams import Upstream, UpstreamSet
+from outrider.core.errors import EngineError, EngineStartFailed, EngineUnreachable
+from outrider.engines.base import Engine, LaunchPlan
+from outrider.launch.process import EngineProcess, free_port, new_key
+
+HEALTH_EVERY_S = 0.5
+SCRAPE_EVERY_S = 1.0
+BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+STABLE_AFTER_S = 300.0  # an engine that ran this long starts again with the shortest backoff
+
+
+def backoff_s(failures: int) -> float:
+    """Seconds to wait before start number `failures` + 1 (failures in a row, at least 1)."""
+    return BACKOFF_S[min(failures, len(BACKOFF_S)) - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to run: the plan for a port, the draft to stamp and probe, the limits that are the stack's."""
+
+    engine: Engine
+    plan: Callable[[int], LaunchPlan]
+    model: str
+    draft: str
+    concurrency: int
+    warmup_requests: int
+    start_timeout_s: float
+    grace_s: float
+    log_path: Path
+    name: str = "engine-0"
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """One engine's life. `say` prints a line for people; `state` is what /readyz tells; `first_ready` ends when it once was."""
+
+    job: Job
+    upstreams: UpstreamSet
+    metrics: EngineMetrics
+    say: Callable[[str], None]
+    on_log: Callable[[str], None] = lambda line: None
+    state: ProbeResult = ProbeResult(False, "the engine is starting")
+    first_ready: asyncio.Event = field(default_factory=asyncio.Event)
+    process: EngineProcess | None = None
+    _task: asyncio.Task[None] | None = None
+
+    def start(self) -> asyncio.Task[None]:
+        """Run until `stop`. The task raises EngineStartFailed if the engine was never ready: a mistake to mend, not to retry."""
+        self._task = asyncio.create_task(self._keep_running())
+        return self._task
+
+    async def stop(self) -> None:
+        """Stop watching, then the engine."""
+        if self._task:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, EngineError):
+                await self._task
+        self._set(ProbeResult(False, "stopped"))
+
+    async def _keep_running(self) -> None:
+        failures = 0
+        while True:
+            began = time.monotonic()
+            try:
+                await self._run_once()
+            except EngineError as error:
+                self._set(ProbeResult(False, f"the engine is down: {error}"))
+                if not self.first_ready.is_set():
+                    raise
+                failures = 1 if time.monotonic() - began > STABLE_AFTER_S else failures + 1
+                wait = backoff_s(failures)
+                self.say(f"[engine]  {error}; starting it again in {wait:.0f} s (queued requests are kept)")
+                self.metrics.restarted()
+                await asyncio.sleep(wait)
+                self._set(ProbeResult(False, "the engine is starting again"))
+
+    async def _run_once(self) -> None:
+        """One life of the engine; ends only by raising."""
+        job = self.job
+        plan, key = job.plan(free_port()), new_key()
+        upstream = Upstream(job.name, plan.host, plan.port, job.concurrency, key)
+        self.process = process = await EngineProcess.start(plan, key, job.log_path, self.on_log)
+        client = EngineClient(job.engine, plan, upstream, job.model)
+        ended = asyncio.create_task(process.wait())
+        try:
+            await self._unless_ended(ended, self._become_ready(client))
+            self.upstreams.add(upstream)
+            self.upstreams.set_ready(job.name, self.state.ready)
+            await self._unless_ended(ended, self._watch(client))
+        finally:
+            self.upstreams.remove(job.name)
+            await client.close()
+            await process.stop(job.grace_s)
+            ended.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await ended
+
+    async def _unless_ended(self, ended: asyncio.Task[int], work: object) -> None:
+        """Do the work, or raise with the log's last lines as soon as the process is gone."""
+        task = asyncio.ensure_future(work)  # type: ignore[call-overload]  # a coroutine; `object` spares a generic
+        try:
+            await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if ended.done():
+                raise self._failed(f"the engine ended with status {ended.result()}")
+            await task
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, EngineError):
+                await task
+
+    async def _become_ready(self, client: EngineClient) -> None:
+        job = self.job
+        try:
+            async with asyncio.timeout(job.start_timeout_s):
+                while not await client.healthy():
+                    await asyncio.sleep(HEALTH_EVERY_S)
+                self._set(ProbeResult(False, "warming up"))
+                await warm_up(client, job.draft, job.warmup_requests)
+                state = ProbeResult(True, "ready, without a draft")
+                if job.draft != "none":
+                    self._set(ProbeResult(False, "probing the draft"))
+                    state = await probe(client, job.draft)
+        except TimeoutError:
+            raise self._failed(
+                f"the engine was not ready within {job.start_timeout_s:.0f} s (`engine.start_timeout_s`)"
+            ) from None
+        except EngineUnreachable as error:
+            raise self._failed(str(error)) from error
+        if not state.ready:
+            raise self._failed(state.reason)
+        self._set(state)
+        self.first_ready.set()
+
+    async def _watch(self, client: EngineClient) -> None:
+        """Scrape once a second, off the request path. A scrape that fails is not an engine that failed."""
+        while True:
+            with contextlib.suppress(EngineUnreachable):
+                self.metrics.observe(self.job.name, self.job.draft, await client.counters())
+            await asyncio.sleep(SCRAPE_EVERY_S)
+
+    def _failed(self, message: str) -> EngineStartFailed:
+        tail = self.process.tail() if self.process else ()
+        return EngineStartFailed(
+            message, hint=f"The engine's whole log: {self.job.log_path}", log_tail=tail
+        )
+
+    def _set(self, state: ProbeResult) -> None:
+        self.state = state
+        self.metrics.ready(state.ready, state.broken)
