@@ -14,7 +14,7 @@ from outrider.control.upstreams import Upstream
 from outrider.core.acceptance import AcceptanceWindow, difference
 from outrider.core.errors import EngineUnreachable
 from outrider.engines.base import Engine, EngineCounters, LaunchPlan
-from outrider.telemetry.scrape import parse
+from outrider.telemetry.scrape import lean, parse
 
 PROBE_TOKENS = 48
 REQUEST_TIMEOUT_S = 120.0
@@ -86,7 +86,7 @@ class EngineClient:
         try:
             answer = await self._http.get(self._plan.metrics_path, timeout=5.0)
             answer.raise_for_status()
-            return self._engine.counters(parse(answer.content))
+            return self._engine.counters(parse(lean(answer.content)))
         except (httpx.HTTPError, ValueError) as error:
             raise EngineUnreachable(f"no metrics from {self._plan.base_url}: {error}") from error
 

