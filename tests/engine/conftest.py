@@ -1,0 +1,105 @@
+"""Real services on the real CPU engine: started once, shared by all tests that only send requests."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+
+START_S = 240.0
+KEY = "test-key-of-the-interactive-lane"
+KEY_SHA256 = "63e8abbd4a4cbbf4d4c20dc5b5d1b9ee3d8a4a3b4f2d84a58e4bd8fb5a0f4d0a"
+
+
+@dataclass
+class Served:
+    """One `outrider serve` process, its log so far and its address."""
+
+    process: subprocess.Popen[str]
+    lines: list[str] = field(default_factory=list)
+    url: str = ""
+    model: str = "SmolLM2-135M-Instruct"
+
+    def wait_for(self, pattern: str, timeout_s: float = 30.0, since: int = 0) -> re.Match[str]:
+        """The first log line after line `since` that matches; fails with the log's end."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            for line in self.lines[since:]:
+                if found := re.search(pattern, line):
+                    return found
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.05)
+        raise AssertionError(f"no line matches {pattern!r}:\n" + "\n".join(self.lines[-40:]))
+
+    def stop(self, timeout_s: float = 60.0) -> int:
+        """SIGTERM; its exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout_s)
+
+    def engine_pids(self) -> list[int]:
+        """Processes whose parent is the service: the engine's first process."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [int(pid) for pid in children]
+
+
+def start(*args: str, ready: bool = True) -> Served:
+    """Run `outrider serve ARGS --port 0` and, if asked, wait until it is ready."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "outrider", "serve", *args, "--port", "0"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
+    served = Served(process)
+
+    def read() -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            served.lines.append(line.rstrip("\n"))
+
+    threading.Thread(target=read, daemon=True).start()
+    if ready:
+        served.url = served.wait_for(r"listening on (http://\S+)", START_S).group(1)
+    return served
+
+
+def write_stack(folder: Path, changes: dict[str, dict[str, object]]) -> Path:
+    """The built-in stack with some sections changed, as a file."""
+    from outrider.stack.load import BUILT_IN
+
+    stack = yaml.safe_load(BUILT_IN.read_text())
+    for section, values in changes.items():
+        stack[section] = {**stack.get(section, {}), **values}
+    path = folder / "stack.yaml"
+    path.write_text(yaml.safe_dump(stack))
+    return path
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The built-in stack, with a price so that cost is logged."""
+    stack = write_stack(tmp_path_factory.mktemp("service"), {"price": {"usd_per_hour": 0.10}})
+    served = start(str(stack))
+    yield served
+    served.stop()
+
+
+@pytest.fixture
+def http(service: Served) -> Iterator[httpx.Client]:
+    """An HTTP client of the shared service."""
+    with httpx.Client(base_url=service.url, timeout=120, trust_env=False) as client:
+        yield client
