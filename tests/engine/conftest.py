@@ -17,9 +17,9 @@ import httpx
 import pytest
 import yaml
 
+from tests.shared import shared_path
+
 START_S = 240.0
-KEY = "test-key-of-the-interactive-lane"
-KEY_SHA256 = "63e8abbd4a4cbbf4d4c20dc5b5d1b9ee3d8a4a3b4f2d84a58e4bd8fb5a0f4d0a"
 
 
 @dataclass
@@ -103,3 +103,13 @@ def http(service: Served) -> Iterator[httpx.Client]:
     """An HTTP client of the shared service."""
     with httpx.Client(base_url=service.url, timeout=120, trust_env=False) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def eagle3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The built-in target with the starting EAGLE-3 head."""
+    head = shared_path("models", "smollm2-135m-eagle3-start")
+    changes: dict[str, dict[str, object]] = {"draft": {"method": "eagle3", "model": str(head), "draft_length": 3}}
+    served = start(str(write_stack(tmp_path_factory.mktemp("eagle3"), changes)))
+    yield served
+    served.stop()
