@@ -13,37 +13,35 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from outrider.core.latency import percentile
 from outrider.front.settings import LaneRule
 
 WINDOW_S = 60.0
 
-Item = TypeVar("Item")
 
-
-@dataclass(eq=False, slots=True)
-class Ticket(Generic[Item]):
-    """One request in the queue: whose it is, when it came, and what the caller keeps with it."""
+class Ticket(Protocol):
+    """One request in the queue: whose it is, how many of that key may run, when it came. Known by identity."""
 
     key: str
     lane: str
     limit: int | None
     arrived_s: float
-    item: Item
 
 
-class _Lane(Generic[Item]):
+T = TypeVar("T", bound=Ticket)
+
+
+class _Lane(Generic[T]):
     """Waiting tickets by key; the order of `turns` is whose turn it is."""
 
     def __init__(self, rule: LaneRule) -> None:
         self.rule = rule
-        self.turns: OrderedDict[str, OrderedDict[Ticket[Item], None]] = OrderedDict()
+        self.turns: OrderedDict[str, OrderedDict[T, None]] = OrderedDict()
         self.waiting = 0
 
-    def add(self, ticket: Ticket[Item], *, first: bool = False) -> None:
+    def add(self, ticket: T, *, first: bool = False) -> None:
         queue = self.turns.setdefault(ticket.key, OrderedDict())
         queue[ticket] = None
         if first:
@@ -51,7 +49,7 @@ class _Lane(Generic[Item]):
             self.turns.move_to_end(ticket.key, last=False)
         self.waiting += 1
 
-    def discard(self, ticket: Ticket[Item]) -> bool:
+    def discard(self, ticket: T) -> bool:
         queue = self.turns.get(ticket.key)
         if queue is None or ticket not in queue:
             return False
@@ -61,32 +59,32 @@ class _Lane(Generic[Item]):
             del self.turns[ticket.key]
         return True
 
-    def heads(self) -> Iterator[Ticket[Item]]:
+    def heads(self) -> Iterator[T]:
         """The oldest ticket of every key, in order of turns."""
         for queue in self.turns.values():
             yield next(iter(queue))
 
-    def victim(self) -> Ticket[Item]:
+    def victim(self) -> T:
         """The newest ticket of the key with the most waiting; between equals, the newest of all."""
         return max((next(reversed(queue)) for queue in self.turns.values()), key=self._claim)
 
-    def _claim(self, ticket: Ticket[Item]) -> tuple[int, float]:
+    def _claim(self, ticket: T) -> tuple[int, float]:
         return len(self.turns[ticket.key]), ticket.arrived_s
 
 
-class Admission(Generic[Item]):
+class Admission(Generic[T]):
     """The queues and who runs. Every ticket taken must be given back by `done` or `put_back`."""
 
     def __init__(self, lanes: Mapping[str, LaneRule]) -> None:
-        self._lanes: dict[str, _Lane[Item]] = {name: _Lane(rule) for name, rule in lanes.items()}
+        self._lanes: dict[str, _Lane[T]] = {name: _Lane(rule) for name, rule in lanes.items()}
         self._running: dict[str, int] = {}
         self._waits: deque[tuple[float, float]] = deque()
 
-    def offer(self, ticket: Ticket[Item]) -> None:
+    def offer(self, ticket: T) -> None:
         """Queue a request. Call `take` while there is room, then refuse what `overflow` returns."""
         self._lanes[ticket.lane].add(ticket)
 
-    def overflow(self, lane: str) -> Ticket[Item] | None:
+    def overflow(self, lane: str) -> T | None:
         """A ticket that the lane has no place for, taken out of it; None if the lane is within its bound."""
         queue = self._lanes[lane]
         if queue.waiting <= queue.rule.max_queue:
@@ -95,7 +93,7 @@ class Admission(Generic[Item]):
         queue.discard(victim)
         return victim
 
-    def take(self, now_s: float) -> Ticket[Item] | None:
+    def take(self, now_s: float) -> T | None:
         """The ticket whose turn it is, now running; None when nobody may run."""
         for lane in self._lanes.values():
             for ticket in lane.heads():
@@ -111,12 +109,12 @@ class Admission(Generic[Item]):
                 return ticket
         return None
 
-    def put_back(self, ticket: Ticket[Item]) -> None:
+    def put_back(self, ticket: T) -> None:
         """A taken ticket could not be dispatched after all: it is next again."""
         self.done(ticket)
         self._lanes[ticket.lane].add(ticket, first=True)
 
-    def done(self, ticket: Ticket[Item]) -> None:
+    def done(self, ticket: T) -> None:
         """A taken ticket has ended, whatever way."""
         running = self._running[ticket.key] - 1
         if running:
@@ -124,13 +122,13 @@ class Admission(Generic[Item]):
         else:
             del self._running[ticket.key]
 
-    def cancel(self, ticket: Ticket[Item]) -> None:
+    def cancel(self, ticket: T) -> None:
         """A waiting ticket's client has gone."""
         self._lanes[ticket.lane].discard(ticket)
 
-    def expire(self, now_s: float) -> list[Ticket[Item]]:
+    def expire(self, now_s: float) -> list[T]:
         """Tickets that waited longer than their lane allows, taken out of the queue."""
-        expired: list[Ticket[Item]] = []
+        expired: list[T] = []
         for lane in self._lanes.values():
             while late := [t for t in lane.heads() if now_s - t.arrived_s > lane.rule.queue_timeout_s]:
                 for ticket in late:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from outrider import __version__
 from outrider.core.errors import RequestError
 from outrider.front import body as bodies
-from outrider.front.auth import Caller, Keyring
+from outrider.front.auth import Keyring
 from outrider.front.client import ClientConnection
 from outrider.front.dispatch import Dispatcher
 from outrider.front.errors import engine_fault
@@ -34,8 +34,11 @@ class App:
         self._readiness = readiness
         self._routes = Routes(self.settings.extra_routes)
         self._keyring = Keyring(self.settings.keys)
-        self._rules = bodies.Rules(frozenset(self.settings.models), self.settings.allow_remote_media)
-        self._stamp_keys = frozenset(dispatcher.engine.stamp(""))
+        self._rules = bodies.Rules(
+            models=frozenset(self.settings.models),
+            dropped=bodies.ENGINE_ONLY.union(dispatcher.engine.stamp("")),
+            allow_remote_media=self.settings.allow_remote_media,
+        )
         self._started_at = int(time.time())
 
     def connect(self) -> ClientConnection:
@@ -45,9 +48,10 @@ class App:
     def check_head(self, request: ClientConnection) -> None:
         """Route, key, and whether new work is taken. Raises RequestError."""
         request.request_id = sane_request_id(request.headers.get(b"x-request-id", b"")) or os.urandom(6).hex()
-        route, _ = self._find(request)
+        route, request.path = self._routes.find(request.method, request.target.decode("latin-1"))
+        request.route = route
         if not route.open:
-            self._identify(request)
+            request.caller = self._keyring.identify(request.headers.get(b"authorization", b""))
         if not route.engine:
             return
         if self.draining:
@@ -59,16 +63,16 @@ class App:
 
     def handle(self, request: ClientConnection, body: bytes) -> None:
         """Answer, or queue for an engine. Raises RequestError."""
-        route, path = self._find(request)
+        route = request.route
         if not route.engine:
-            self._answer(request, route, path)
+            self._answer(request, route, request.path)
             return
-        edited = bodies.edit(body, route, self._rules, self._stamp_keys)
+        edited = bodies.edit(body, route, self._rules)
         headers, trace_id = trace_headers(
             request.headers.get(b"traceparent", b""), request.headers.get(b"tracestate", b"")
         )
-        caller = self._identify(request)
-        asked = Asked(request.request_id, trace_id, headers, caller, route, edited, self._dispatcher.now())
+        now_s = self._dispatcher.now()
+        asked = Asked(request.request_id, trace_id, headers, request.caller, route, edited, now_s)
         request.exchange = Exchange(self._dispatcher, request, asked)
         self._dispatcher.submit(request.exchange)
 
@@ -93,12 +97,6 @@ class App:
         now_s = self._dispatcher.now()
         for connection in [c for c in self.connections if now_s > c.deadline_s]:
             connection.expire(now_s)
-
-    def _find(self, request: ClientConnection) -> tuple[Route, str]:
-        return self._routes.find(request.method, request.target.decode("latin-1"))
-
-    def _identify(self, request: ClientConnection) -> Caller:
-        return self._keyring.identify(request.headers.get(b"authorization", b""))
 
     def _answer(self, request: ClientConnection, route: Route, path: str) -> None:
         if route.path == "/metrics":
@@ -148,6 +146,6 @@ class App:
         metrics.gauge(names.QUEUE_WAIT_MS).set(dispatcher.admission.queue_wait_ms(dispatcher.now()))
         metrics.gauge(names.CONNECTIONS).set(len(self.connections))
         metrics.gauge(names.READY).set(self.ready()[0])
-        metrics.gauge(names.DRAFT_IN_FORCE).clear()
+        metrics.forget(names.DRAFT_IN_FORCE)
         metrics.gauge(names.DRAFT_IN_FORCE, dispatcher.draft.draft).set(1)
         return metrics.render()

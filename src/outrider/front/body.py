@@ -7,7 +7,7 @@ spelling (escaped keys, duplicates), and ours are put in front. Pure functions.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]  # the C scanner of the standard library; typeshed omits it
 
@@ -35,9 +35,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the body may and must hold. `models` empty: any."""
+    """What the body may and must hold: `models` (empty: any), and the members that are `dropped`."""
 
     models: Collection[str]
+    dropped: Collection[str] = ENGINE_ONLY
     allow_remote_media: bool = False
 
 
@@ -56,13 +57,17 @@ class EditedBody:
     usage_is_ours: bool
     single: bool
 
-    def stamped(self, stamp: Mapping[str, object]) -> bytes:
-        """The bytes to send, with these members set first."""
-        ours = [f"{json.dumps(key)}:{_compact(value)}" for key, value in stamp.items()]
-        return (self.before + ",".join((*ours, *self.members)) + self.after).encode()
+    def stamped(self, stamp: Sequence[str]) -> bytes:
+        """The bytes to send, with these members (`member_texts`) first."""
+        return (self.before + ",".join((*stamp, *self.members)) + self.after).encode()
 
 
-def edit(body: bytes, route: Route, rules: Rules, stamp_keys: Collection[str]) -> EditedBody:
+def member_texts(members: Mapping[str, object]) -> tuple[str, ...]:
+    """Members as they are written into a body."""
+    return tuple(f"{json.dumps(key)}:{_compact(value)}" for key, value in members.items())
+
+
+def edit(body: bytes, route: Route, rules: Rules) -> EditedBody:
     """Check a body and cut out what clients must not set. Raises RequestError 400, or 404 for an unknown model."""
     try:
         text = body.decode()
@@ -86,14 +91,13 @@ def edit(body: bytes, route: Route, rules: Rules, stamp_keys: Collection[str]) -
     if not (stream is None or isinstance(stream, bool)):
         raise bad_request("`stream` must be true or false.", code="invalid_type", param="stream")
     options = _usage_options(read.get("stream_options")) if route.usage_chunk and stream is True else None
-    dropped = ENGINE_ONLY.union(stamp_keys)
     kept = [
         member.text
         for member in members
-        if member.key not in dropped and not (options is not None and member.key == "stream_options")
+        if member.key not in rules.dropped and not (options is not None and member.key == "stream_options")
     ]
     if options is not None:
-        kept.insert(0, f'"stream_options":{_compact(options)}')
+        kept[:0] = member_texts({"stream_options": options})
     prompts = next((member.value for member in members if member.key == "prompt"), None)
     many = isinstance(prompts, list) and len(prompts) > 1 and not isinstance(prompts[0], int)
     return EditedBody(

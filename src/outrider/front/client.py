@@ -15,9 +15,11 @@ from typing import Protocol
 import httptools
 
 from outrider.core.errors import RequestError
+from outrider.front.auth import ANYBODY, Caller
 from outrider.front.errors import bad_request, engine_fault, error_body, error_event
 from outrider.front.http import CONTINUE, JSON, LAST_CHUNK, Header, head
 from outrider.front.proxy import Exchange
+from outrider.front.routes import Route
 from outrider.front.settings import IDLE_CLIENT_S, MAX_HEAD_BYTES, MAX_HEADERS, FrontSettings
 
 LINGER_S = 2.0
@@ -53,11 +55,17 @@ class ClientConnection(asyncio.Protocol):
         self._lingering = self._paused = self._chunked = False
         self._unsent_bytes = 0
         self.exchange: Exchange | None = None
+        # Set by the app once the head is here.
+        self.path = ""
+        self.route: Route
+        self.caller: Caller = ANYBODY
+        self._held_head = b""
+        # One parser for all requests of the connection: it goes on where a request ended.
+        self._parser = httptools.HttpRequestParser(self)
         self._begin()
 
     def _begin(self) -> None:
         """Ready for a request."""
-        self._parser = httptools.HttpRequestParser(self)
         self.target = b""
         self.headers: dict[bytes, bytes] = {}
         self.request_id = ""
@@ -231,21 +239,29 @@ class ClientConnection(asyncio.Protocol):
         )
 
     def begin_stream(self, status: int, headers: list[Header]) -> None:
-        """The head of a stream."""
+        """The head of a stream, held until its first piece: one system call for both."""
         framing = [(b"transfer-encoding", b"chunked")] if self._chunked else []
         keep = self._chunked and self._may_stay()
-        self._transport.write(head(status, [*self._with_id(headers), *framing], keep_alive=keep, length=None))
+        self._held_head = head(status, [*self._with_id(headers), *framing], keep_alive=keep, length=None)
 
     def send(self, data: bytes) -> None:
-        """More of the stream."""
-        self._transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        """More of the stream, as one chunk; nothing at all sends the head alone."""
+        if data and self._chunked:
+            data = b"%x\r\n%b\r\n" % (len(data), data)
+        if self._held_head:
+            data = self._held_head + data
+            self._held_head = b""
+        if data:
+            self._transport.write(data)
 
-    def end_stream(self, error: RequestError | None = None) -> None:
-        """The end of the stream, in good order or with an error's event."""
+    def end_stream(self, data: bytes, error: RequestError | None = None) -> None:
+        """The last of the stream, and its end: in good order, or with an error's event."""
         if error is not None:
-            self.send(error_event(error))
+            data += error_event(error)
         if self._chunked:
-            self._transport.write(LAST_CHUNK)
+            data = (b"%x\r\n%b\r\n" % (len(data), data) if data else b"") + LAST_CHUNK
+        self._transport.write(self._held_head + data)
+        self._held_head = b""
         self._end(error is None and self._chunked and self._may_stay())
 
     def _may_stay(self) -> bool:

@@ -9,6 +9,7 @@ import time
 from outrider.control.upstreams import DraftInForce, Upstream, UpstreamSet
 from outrider.engines.base import Engine
 from outrider.front.admission import Admission
+from outrider.front.body import member_texts
 from outrider.front.errors import overloaded
 from outrider.front.journal import Journal, RequestRecord
 from outrider.front.pool import UpstreamPool
@@ -40,23 +41,32 @@ class Dispatcher:
         self.admission: Admission[Exchange] = Admission(settings.lanes)
         self.running: set[Exchange] = set()
         self._upstreams = upstreams
+        self._stamps: dict[str, tuple[str, ...]] = {}
         upstreams.subscribe(self.pump)
 
     def submit(self, exchange: Exchange) -> None:
         """Queue a request and dispatch what can be; what no longer fits is refused."""
-        lane = exchange.ticket.lane
-        self.admission.offer(exchange.ticket)
+        lane = exchange.lane
+        self.admission.offer(exchange)
         self.pump()
         victim = self.admission.overflow(lane)
         if victim is not None:
-            self._refuse(victim.item, 429, "queue_full", f"The {lane} queue is full: try again later.")
+            self._refuse(victim, 429, "queue_full", f"The {lane} queue is full: try again later.")
 
     def pump(self) -> None:
         """Dispatch as long as there is room and somebody whose turn it is."""
         now_s = self.now()
-        while (upstream := self._upstreams.pick(now_s)) and (ticket := self.admission.take(now_s)):
-            self.running.add(ticket.item)
-            ticket.item.dispatch(upstream, now_s)
+        while (upstream := self._upstreams.pick(now_s)) and (exchange := self.admission.take(now_s)):
+            self.running.add(exchange)
+            exchange.dispatch(upstream, now_s)
+
+    def stamp(self, draft: str | None) -> tuple[str, ...]:
+        """The members that make the engine run a request with this draft; none for None."""
+        if draft is None:
+            return ()
+        if draft not in self._stamps:
+            self._stamps[draft] = member_texts(self.engine.stamp(draft))
+        return self._stamps[draft]
 
     def put_back(self, exchange: Exchange, upstream: Upstream) -> None:
         """An engine could not be reached: its request waits on, and it gets no other for a moment."""
@@ -64,27 +74,27 @@ class Dispatcher:
         upstream.end(now_s)
         upstream.suspended_until_s = now_s + SUSPENSION_S
         self.running.discard(exchange)
-        self.admission.put_back(exchange.ticket)
+        self.admission.put_back(exchange)
         self.pump()
 
     def ended(self, exchange: Exchange, record: RequestRecord) -> None:
         """A dispatched request is over: write it down, give its place to the next."""
         self.running.discard(exchange)
-        self.admission.done(exchange.ticket)
+        self.admission.done(exchange)
         self.journal.request_ended(record)
         self.pump()
 
     def abandon(self, exchange: Exchange) -> None:
         """A waiting request's client has gone."""
-        self.admission.cancel(exchange.ticket)
-        self.journal.request_refused(exchange.asked.request_id, exchange.ticket.lane, "client_gone", 499, "")
+        self.admission.cancel(exchange)
+        self.journal.request_refused(exchange.asked.request_id, exchange.lane, "client_gone", 499, "")
 
     def tick(self) -> None:
         """What only time brings: queue timeouts, deadlines, the end of a suspension."""
         now_s = self.now()
-        for ticket in self.admission.expire(now_s):
-            waited = now_s - ticket.arrived_s
-            self._refuse(ticket.item, 503, "queue_timeout", f"No engine was free within {waited:.1f} s.")
+        for exchange in self.admission.expire(now_s):
+            waited = now_s - exchange.arrived_s
+            self._refuse(exchange, 503, "queue_timeout", f"No engine was free within {waited:.1f} s.")
         for exchange in list(self.running):
             exchange.check_deadline(now_s)
         self.pool.sweep()
@@ -92,10 +102,8 @@ class Dispatcher:
 
     def stop(self) -> None:
         """End everything under way, with an error each."""
-        for lane in self.settings.lanes:
-            while self.admission.waiting(lane):
-                for ticket in self.admission.expire(math.inf):
-                    self._refuse(ticket.item, 503, "shutting_down", "The server is shutting down.")
+        for exchange in self.admission.expire(math.inf):
+            self._refuse(exchange, 503, "shutting_down", "The server is shutting down.")
         for exchange in list(self.running):
             exchange.stop()
         self.pool.close()
@@ -107,5 +115,5 @@ class Dispatcher:
 
     def _refuse(self, exchange: Exchange, status: int, code: str, message: str) -> None:
         outcome = code if code in ("queue_full", "queue_timeout") else "engine_error"
-        self.journal.request_refused(exchange.asked.request_id, exchange.ticket.lane, outcome, status, code)
+        self.journal.request_refused(exchange.asked.request_id, exchange.lane, outcome, status, code)
         exchange.refuse(overloaded(status, message, code))

@@ -89,7 +89,7 @@ class Journal:
     def __init__(
         self,
         metrics: Metrics,
-        write: Callable[[str], None],
+        write: Callable[[str], object],
         *,
         form: str = "text",
         price: Price | None = None,
@@ -155,8 +155,8 @@ class Journal:
                 row[0] += seen.drafts
                 row[1] += seen.proposed_tokens
                 row[2] += seen.accepted_tokens
-        self.metrics.gauge(names.ACCEPTANCE_RATE).clear()
-        self.metrics.gauge(names.ACCEPTANCE_LENGTH).clear()
+        self.metrics.forget(names.ACCEPTANCE_RATE)
+        self.metrics.forget(names.ACCEPTANCE_LENGTH)
         for draft, (drafts, proposed, accepted) in sums.items():
             self.metrics.gauge(names.ACCEPTANCE_RATE, draft).set(accepted / proposed)
             self.metrics.gauge(names.ACCEPTANCE_LENGTH, draft).set(1 + accepted / drafts)

@@ -20,7 +20,7 @@ CONNECT_TIMEOUT_S = 5.0
 
 
 class Receiver(Protocol):
-    """Who asked: told of the answer in this order, ending with exactly one of `answer_ended` and `answer_broken`."""
+    """Who asked: told of the answer in this order, until the body has `ended` or the connection broke."""
 
     def connected(self, connection: UpstreamConnection) -> bool:
         """A new connection is there for it; False when it is no longer wanted."""
@@ -29,11 +29,8 @@ class Receiver(Protocol):
     def answer_begun(self, status: int, headers: list[Header]) -> None:
         """The head is here."""
 
-    def answer_data(self, data: bytes) -> None:
-        """More of the body."""
-
-    def answer_ended(self) -> None:
-        """The body is whole."""
+    def answer_data(self, data: bytes, ended: bool) -> None:
+        """More of the body, or its end, or both; comes right after the head, be it empty."""
 
     def answer_broken(self, reused: bool) -> None:
         """The connection broke; `reused` says that it had served a request before and could have been stale."""
@@ -58,6 +55,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._head_here = False
         self._end_here = False
         self._until_close = False
+        self._keep_alive = False
 
     def send(self, receiver: Receiver, head: bytes, body: bytes) -> None:
         """Send a request; `receiver` gets the answer."""
@@ -100,17 +98,18 @@ class UpstreamConnection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._break()
             return
-        if self._head_here:
+        begun = self._head_here
+        if begun:
             self._head_here = False
-            status = self._parser.get_status_code()
-            receiver.answer_begun(status, self._headers)
+            receiver.answer_begun(self._parser.get_status_code(), self._headers)
         parts = self._parts
-        if parts:
-            body = parts[0] if len(parts) == 1 else b"".join(parts)
-            parts.clear()
-            receiver.answer_data(body)
-        if self._end_here and self.receiver is receiver:
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        if self._end_here:
             self._end()
+            receiver.answer_data(body, True)
+        elif body or begun:
+            receiver.answer_data(body, False)
 
     def eof_received(self) -> bool:
         """The engine closes its side; the transport closes ours."""
@@ -124,7 +123,7 @@ class UpstreamConnection(asyncio.Protocol):
             return
         if self._until_close and exc is None:
             self.receiver = None
-            receiver.answer_ended()
+            receiver.answer_data(b"", True)
         else:
             self._break()
 
@@ -150,20 +149,20 @@ class UpstreamConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """The answer is whole."""
         self._end_here = self._parser.get_status_code() >= 200
+        # Asked here, while the parser still knows.
+        self._keep_alive = self._parser.should_keep_alive()
 
     # ---- ends
 
     def _end(self) -> None:
-        receiver, self.receiver = self.receiver, None
+        """Back to the pool, before the receiver hears: what it starts next may use this very connection."""
+        self.receiver = None
         self._end_here = False
         self._served += 1
-        # Back to the pool first: what the receiver starts next may use this very connection.
-        if self._parser.should_keep_alive():
+        if self._keep_alive:
             self.pool.give(self)
         elif self.transport is not None:
             self.transport.close()
-        if receiver is not None:
-            receiver.answer_ended()
 
     def _break(self) -> None:
         receiver, self.receiver = self.receiver, None

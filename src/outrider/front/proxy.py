@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 from outrider.control.upstreams import Upstream
 from outrider.core.errors import RequestError
 from outrider.core.latency import RequestTiming
-from outrider.front.admission import Ticket
 from outrider.front.auth import Caller
 from outrider.front.body import EditedBody
 from outrider.front.errors import engine_fault, error_body, openai_error
@@ -47,20 +46,22 @@ class Client(Protocol):
         """A whole answer."""
 
     def begin_stream(self, status: int, headers: list[Header]) -> None:
-        """The head of a stream."""
+        """The head of a stream; it leaves with the first `send`."""
 
     def send(self, data: bytes) -> None:
         """More of the stream."""
 
-    def end_stream(self, error: RequestError | None = None) -> None:
-        """The stream's end; with an error, its event comes first and the connection closes after."""
+    def end_stream(self, data: bytes, error: RequestError | None = None) -> None:
+        """The last of the stream; with an error, its event comes after it and the connection closes."""
 
     def refuse(self, error: RequestError) -> None:
         """An error in place of an answer."""
 
 
 class Exchange:
-    """One request from the queue to its end. Ends exactly once, by `_finish` or, while it waits, by `refuse`."""
+    """One request from the queue to its end. Ends exactly once, by `_finish` or, while it waits, by `refuse`.
+
+    It is its own ticket in the queue."""
 
     __slots__ = (
         "_answered",
@@ -81,14 +82,19 @@ class Exchange:
         "_sent_s",
         "_status",
         "_upstream",
+        "arrived_s",
         "asked",
-        "ticket",
+        "key",
+        "lane",
+        "limit",
     )
 
     def __init__(self, dispatcher: Dispatcher, client: Client, asked: Asked) -> None:
         self.asked = asked
-        caller = asked.caller
-        self.ticket = Ticket(caller.name, caller.lane, caller.max_concurrency, asked.arrived_s, self)
+        self.key = asked.caller.name
+        self.lane = asked.caller.lane
+        self.limit = asked.caller.max_concurrency
+        self.arrived_s = asked.arrived_s
         self._dispatcher = dispatcher
         self._client = client
         self._connection: UpstreamConnection | None = None
@@ -122,8 +128,7 @@ class Exchange:
         upstream, dispatcher = self._upstream, self._dispatcher
         if upstream is None:
             return
-        stamp = {} if self._draft is None else dispatcher.engine.stamp(self._draft)
-        body = self.asked.body.stamped(stamp)
+        body = self.asked.body.stamped(dispatcher.stamp(self._draft))
         head = _request_head(self.asked, upstream, len(body))
         self._sent_s = dispatcher.now()
         self._connection = connection
@@ -158,36 +163,31 @@ class Exchange:
             self._filter = UsageFilter(self.asked.body.usage_is_ours)
             self._client.begin_stream(status, passed_headers(headers))
 
-    def answer_data(self, data: bytes) -> None:
-        """The hot path of a stream."""
+    def answer_data(self, data: bytes, ended: bool) -> None:
+        """The hot path of a stream: one call per read."""
+        if self._ended:
+            return
         stream = self._filter
         if stream is None:
             self._parts.append(data)
+            if ended:
+                self._answer_whole()
             return
-        if self._ended:
-            return
-        now_s = self._dispatcher.now()
         had_usage = stream.usage is not None
-        data = stream.feed(data)
-        if stream.usage is None or not (had_usage or stream.usage_alone):
-            self._last_s = now_s
+        out = stream.feed(data)
+        if data and (stream.usage is None or not (had_usage or stream.usage_alone)):
+            self._last_s = self._dispatcher.now()
             if self._first_s is None and stream.has_output:
-                self._first_s = now_s
-        if data:
-            self._client.send(data)
+                self._first_s = self._last_s
+        if not ended:
+            self._client.send(out)
+            return
+        self._client.end_stream(out + stream.end())
+        # An engine that fails in mid-stream sends its own error event and no usage.
+        failed = self.asked.route.usage_chunk and stream.usage is None
+        self._finish("engine_error" if failed else "ok", stream.usage)
 
-    def answer_ended(self) -> None:
-        """The answer is whole."""
-        if self._ended:
-            return
-        if self._filter is not None:
-            if rest := self._filter.end():
-                self._client.send(rest)
-            self._client.end_stream()
-            # An engine that fails in mid-stream sends its own error event and no usage.
-            failed = self.asked.route.usage_chunk and self._filter.usage is None
-            self._finish("engine_error" if failed else "ok", self._filter.usage)
-            return
+    def _answer_whole(self) -> None:
         body = b"".join(self._parts)
         if self._status in (401, 403):
             # Between the front and the engine; to the client it would look like its own key.
@@ -262,7 +262,7 @@ class Exchange:
 
     def _fail(self, error: RequestError, outcome: str = "engine_error") -> None:
         if self._filter is not None:
-            self._client.end_stream(error)
+            self._client.end_stream(b"", error)
         else:
             self._client.respond(error.status, [(b"content-type", JSON)], error_body(error))
         self._finish(outcome, None)

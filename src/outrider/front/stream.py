@@ -11,7 +11,6 @@ import re
 
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n")
 _NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
-_SPLIT = re.compile(rb"(?<=\n\n)|(?<=\r\n\r\n)")
 _NOT_OUTPUT = frozenset({"role", "index"})
 MAX_HELD_BYTES = 1 << 20
 
@@ -40,7 +39,7 @@ class UsageFilter:
         if not data.endswith(_EVENT_ENDS):
             data = self._hold_tail(data)
         if not self.has_output:
-            self.has_output = any(map(_has_output, _SPLIT.split(data)))
+            self.has_output = any(map(_has_output, _events(data)))
         if data.find(b'"usage"') < 0:
             return data
         return self._read_usage(data)
@@ -59,7 +58,7 @@ class UsageFilter:
 
     def _read_usage(self, data: bytes) -> bytes:
         kept: list[bytes] = []
-        for event in _SPLIT.split(data):
+        for event in _events(data):
             chunk = _usage_chunk(event)
             if chunk is not None:
                 self.usage = chunk
@@ -68,6 +67,13 @@ class UsageFilter:
                     continue
             kept.append(event)
         return b"".join(kept)
+
+
+def _events(data: bytes) -> list[bytes]:
+    """Whole events, their ends included, and what is left after the last."""
+    end = _EVENT_ENDS[1] if _EVENT_ENDS[1] in data else _EVENT_ENDS[0]
+    *events, rest = data.split(end)
+    return [event + end for event in events] + ([rest] if rest else [])
 
 
 def _payload(event: bytes) -> dict[str, object] | None:

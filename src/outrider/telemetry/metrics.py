@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import cast
 
 from prometheus_client import (
     CollectorRegistry,
@@ -16,10 +16,7 @@ from prometheus_client import (
 from outrider.telemetry.names import TABLE, Metric
 
 # `_created` samples are epochs that a careless reader sums as counts.
-disable_created_metrics()
-
-
-T = TypeVar("T", Counter, Gauge)
+disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's, untyped
 
 
 class Metrics:
@@ -27,31 +24,40 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
-        self._counters = {m.name: self._make(Counter, m) for m in TABLE if m.kind == "counter"}
-        self._gauges = {m.name: self._make(Gauge, m) for m in TABLE if m.kind == "gauge"}
-        self._histograms = {
-            m.name: Histogram(m.name, m.help, m.labels, buckets=m.buckets, registry=self.registry)
-            for m in TABLE
-            if m.kind == "histogram"
-        }
+        self._metrics: dict[str, Counter | Gauge | Histogram] = {m.name: self._make(m) for m in TABLE}
+        self._children: dict[tuple[str, ...], Counter | Gauge | Histogram] = {}
 
-    def _make(self, kind: type[T], metric: Metric) -> T:
+    def _make(self, metric: Metric) -> Counter | Gauge | Histogram:
+        if metric.kind == "histogram":
+            return Histogram(metric.name, metric.help, metric.labels, buckets=metric.buckets, registry=self.registry)
+        kind = Counter if metric.kind == "counter" else Gauge
         return kind(metric.name, metric.help, metric.labels, registry=self.registry)
+
+    def _child(self, metric: Metric, labels: tuple[str, ...]) -> Counter | Gauge | Histogram:
+        """The metric's child for these labels; kept, because looking it up costs more than counting."""
+        key = (metric.name, *labels)
+        child = self._children.get(key)
+        if child is None:
+            parent = self._metrics[metric.name]
+            child = self._children[key] = parent.labels(*labels) if labels else parent
+        return child
 
     def counter(self, metric: Metric, *labels: str) -> Counter:
         """The counter, or its child for these label values."""
-        counter = self._counters[metric.name]
-        return counter.labels(*labels) if labels else counter
+        return cast(Counter, self._child(metric, labels))
 
     def gauge(self, metric: Metric, *labels: str) -> Gauge:
         """The gauge, or its child for these label values."""
-        gauge = self._gauges[metric.name]
-        return gauge.labels(*labels) if labels else gauge
+        return cast(Gauge, self._child(metric, labels))
 
     def histogram(self, metric: Metric, *labels: str) -> Histogram:
         """The histogram, or its child for these label values."""
-        histogram = self._histograms[metric.name]
-        return histogram.labels(*labels) if labels else histogram
+        return cast(Histogram, self._child(metric, labels))
+
+    def forget(self, metric: Metric) -> None:
+        """Drop all children of a gauge: label values that are no longer true."""
+        self._metrics[metric.name].clear()
+        self._children = {key: child for key, child in self._children.items() if key[0] != metric.name}
 
     def render(self) -> bytes:
         """Prometheus' text form."""

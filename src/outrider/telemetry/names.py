@@ -134,6 +134,13 @@ ACCEPTANCE_LENGTH = Metric(
     ("draft",),
 )
 READY = Metric("outrider_ready", "gauge", "1", "1 when /readyz is good.")
+DRAFT_BROKEN = Metric(
+    "outrider_draft_broken",
+    "gauge",
+    "1",
+    "1 when the start-up probe saw drafts proposed and none accepted.",
+    source="control",
+)
 RESTARTS = Metric(
     "outrider_engine_restarts_total", "counter", "restarts", "Engine restarts.", source="control"
 )
