@@ -1,0 +1,143 @@
+"""Rules about fields of a stack that only make sense together. Pure; each yields (path, message, rule, hint)."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+
+from outrider.stack.models import METHODS_WITH_WEIGHTS, Draft, Engine, Serve, Stack, Target
+from outrider.stack.yaml_source import Path
+
+Finding = tuple[Path, str, str, str]
+
+
+def judge_sections(sections: dict[str, object]) -> Iterator[Finding]:
+    """Every rule whose sections are there; sections that did not validate are absent."""
+    draft, engine, serve, target = (sections.get(name) for name in ("draft", "engine", "serve", "target"))
+    if isinstance(draft, Draft):
+        yield from draft_model(draft)
+        yield from batch_schedule(draft)
+        yield from ngram_options(draft)
+        if isinstance(engine, Engine):
+            yield from draft_tensor_parallel(draft, engine)
+    if isinstance(serve, Serve):
+        yield from keys_for_open_door(serve)
+        yield from distinct_keys(serve)
+    if isinstance(target, Target):
+        yield from digest_of_package(target)
+
+
+def sections_of(stack: Stack) -> dict[str, object]:
+    """A whole stack as `judge_sections` takes it."""
+    return {name: getattr(stack, name) for name in ("draft", "engine", "serve", "target")}
+
+
+def draft_model(draft: Draft) -> Iterator[Finding]:
+    """A method with weights needs a model; another must not name one."""
+    if draft.method in METHODS_WITH_WEIGHTS:
+        if draft.model is None:
+            yield (
+                ("draft", "model"),
+                f"method {draft.method} needs a model",
+                "draft-model",
+                "Name the head or draft model.",
+            )
+        return
+    for name in ("model", "revision", "quantization"):
+        if getattr(draft, name) is not None:
+            hint = "Take it out, or use method eagle3, p-eagle or draft-model."
+            yield ("draft", name), f"method {draft.method} has no weights, so no {name}", "draft-model", hint
+    if draft.method == "none":
+        for name in ("draft_length", "draft_length_by_batch", "tensor_parallel"):
+            if getattr(draft, name) is not None:
+                yield ("draft", name), "method none drafts nothing", "draft-model", "Take it out."
+
+
+def batch_schedule(draft: Draft) -> Iterator[Finding]:
+    """The schedule starts at 1, has no gaps or overlaps, and asks for no more than the draft length.
+
+    Source: `num_speculative_tokens_per_batch_size` in vLLM 0.32, `vllm/config/speculative.py`.
+    """
+    expected = 1
+    for i, (first, last, length) in enumerate(draft.draft_length_by_batch or ()):
+        path: Path = ("draft", "draft_length_by_batch", i)
+        if first != expected:
+            what = "the first range starts at 1" if i == 0 else f"after {expected - 1} comes {expected}"
+            yield (
+                path,
+                f"{what}, not {first}",
+                "batch-schedule",
+                "Ranges are inclusive, without gaps or overlaps.",
+            )
+        if last < first:
+            yield path, f"the range ends ({last}) before it starts ({first})", "batch-schedule", ""
+        if not 0 <= length <= draft.length:
+            message = f"K {length} is not within 0 and the draft length {draft.length}"
+            yield (
+                path,
+                message,
+                "batch-schedule",
+                "Raise draft.draft_length, or lower K here; 0 means no draft.",
+            )
+        expected = last + 1
+
+
+def ngram_options(draft: Draft) -> Iterator[Finding]:
+    """The shortest match is not longer than the longest."""
+    if draft.ngram.min_tokens > draft.ngram.max_tokens:
+        message = f"min_tokens {draft.ngram.min_tokens} is more than max_tokens {draft.ngram.max_tokens}"
+        yield ("draft", "ngram", "min_tokens"), message, "ngram-range", ""
+
+
+def draft_tensor_parallel(draft: Draft, engine: Engine) -> Iterator[Finding]:
+    """The draft runs on one accelerator or on all that share the target.
+
+    Source: `SpeculativeConfig._verify_and_get_draft_tp`, vLLM 0.32, `vllm/config/speculative.py`; vllm#17499.
+    """
+    allowed = sorted({1, engine.tensor_parallel})
+    if draft.tensor_parallel is not None and draft.tensor_parallel not in allowed:
+        message = f"draft tensor parallel {draft.tensor_parallel} with the target's {engine.tensor_parallel}"
+        yield ("draft", "tensor_parallel"), message, "pair-draft-tp", f"Use {' or '.join(map(str, allowed))}."
+
+
+def keys_for_open_door(serve: Serve) -> Iterator[Finding]:
+    """Beyond loopback, everybody who can reach the port is a client: keys are needed."""
+    if not serve.keys and not _is_loopback(serve.host):
+        message = f"{serve.host} can be reached from other machines, and no keys are set"
+        yield (
+            ("serve", "host"),
+            message,
+            "open-door",
+            "Add `serve.keys` (`outrider key new`), or listen on 127.0.0.1.",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def distinct_keys(serve: Serve) -> Iterator[Finding]:
+    """Each key has its own name and its own hash."""
+    for name in ("name", "sha256"):
+        seen: dict[str, int] = {}
+        for i, key in enumerate(serve.keys):
+            value = getattr(key, name)
+            if value in seen:
+                yield ("serve", "keys", i, name), f"the same as keys[{seen[value]}]", "distinct-keys", ""
+            seen.setdefault(value, i)
+
+
+def digest_of_package(target: Target) -> Iterator[Finding]:
+    """What a package index hands out is used only when its digest is known beforehand."""
+    if target.model.startswith("pypi:") and target.sha256 is None:
+        yield (
+            ("target", "sha256"),
+            "a model from a package needs its wheel's digest",
+            "digest",
+            "Add `target.sha256`.",
+        )

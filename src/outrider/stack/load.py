@@ -1,0 +1,153 @@
+"""A stack file -> `Stack`, or every problem at once, each with file, line and column.
+
+1. YAML with positions (`yaml_source`), 2. old names anywhere (`old_names`), 3. the models (`models`), in sentences
+(`sentences`), 4. fields that only make sense together (`fields`), 5. paths relative to the file's folder made absolute.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from pydantic import BaseModel, ValidationError
+
+from outrider.core.errors import Problem, StackError
+from outrider.stack.fields import judge_sections, sections_of
+from outrider.stack.models import Draft, Engine, Serve, Stack, Target
+from outrider.stack.old_names import judge_old_names
+from outrider.stack.sentences import sentence
+from outrider.stack.yaml_source import MAX_BYTES, Document, read_document
+from outrider.stack.yaml_source import Path as Keys
+
+BUILT_IN = "smollm2-135m"
+_SECTIONS: dict[str, type[BaseModel]] = {"target": Target, "draft": Draft, "engine": Engine, "serve": Serve}
+
+
+def load_stack(path: Path | None) -> Stack:
+    """The stack in file `path`; None: the built-in one.
+
+    Raises:
+        StackError: the file cannot be read, or has problems; `problems` holds all of them in file order.
+    """
+    if path is None:
+        return load_stack_text(built_in_text(), f"built-in {BUILT_IN}.yaml")
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = raw[: error.start].decode("utf-8", "replace")
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        problem = Problem("not UTF-8 text", rule="syntax", file=str(path), line=line, column=column)
+        raise StackError(f"{path} is not a stack.", (problem,), hint="Save it as UTF-8.") from None
+    except OSError as error:
+        problem = Problem(error.strerror or str(error), rule="unreadable", file=str(path))
+        raise StackError(f"{path} cannot be read.", (problem,), hint="Examples are in examples/.") from None
+    return _resolved(load_stack_text(text, str(path)), path.absolute().parent)
+
+
+def built_in_text() -> str:
+    """The built-in stack's YAML."""
+    return (resources.files("outrider") / "data" / "stacks" / f"{BUILT_IN}.yaml").read_text(encoding="utf-8")
+
+
+def load_stack_text(text: str, name: str) -> Stack:
+    """The stack that `text` describes; `name` stands for the file in errors. Relative paths stay as they are.
+
+    Raises:
+        StackError: with every problem, in file order.
+    """
+    document = read_document(text, name)
+    problems = list(document.problems)
+    stack: Stack | None = None
+    if isinstance(document.value, dict):
+        old, known = judge_old_names(document)
+        problems += old
+        stack, invalid = _validated(document, known)
+        problems += invalid
+        problems += _judge_fields(document, stack)
+    elif not problems:
+        problems.append(
+            document.problem((), "a stack is a block of keys: `apiVersion: …`, `target: …`", "syntax")
+        )
+    if problems or stack is None:
+        ordered = tuple(sorted(dict.fromkeys(problems), key=lambda p: (p.line, p.column)))
+        count = f"{len(ordered)} problem{'s' if len(ordered) != 1 else ''}"
+        raise StackError(f"{name}: {count}.", ordered, hint="Every key is described in docs/stack.md.")
+    return stack
+
+
+def _validated(document: Document, known: set[Keys]) -> tuple[Stack | None, list[Problem]]:
+    """The model, or what is wrong; errors about `known` paths or below them were told already."""
+    try:
+        return Stack.model_validate(document.value), []
+    except ValidationError as error:
+        problems = []
+        for detail in error.errors(include_url=False):
+            path = _path_of(detail["loc"], document)
+            if any(path[: len(told)] == told for told in known):
+                continue
+            message, hint = sentence(detail, Stack)
+            rule = "unknown-key" if detail["type"] == "extra_forbidden" else "invalid"
+            problems.append(document.problem(path, message, rule, hint))
+        return None, problems
+
+
+def _path_of(location: tuple[int | str, ...], document: Document) -> Keys:
+    """pydantic's location without the parts that only it knows (names of union members)."""
+    path: Keys = ()
+    for i, part in enumerate(location):
+        if (*path, part) in document.values or i == len(location) - 1:
+            path = (*path, part)
+    return path
+
+
+def _judge_fields(document: Document, stack: Stack | None) -> list[Problem]:
+    sections = sections_of(stack) if stack else _valid_sections(document.value)
+    return [
+        document.problem(path, message, rule, hint) for path, message, rule, hint in judge_sections(sections)
+    ]
+
+
+def _valid_sections(value: object) -> dict[str, object]:
+    """Sections that are right in themselves, so that their rules are judged although the file is refused."""
+    sections: dict[str, object] = {}
+    for name, model in _SECTIONS.items():
+        given = value.get(name) if isinstance(value, dict) else None
+        try:
+            if given is not None:
+                sections[name] = model.model_validate(given)
+            elif name in ("engine", "serve"):
+                sections[name] = model()
+        except ValidationError:
+            continue
+    return sections
+
+
+def _resolved(stack: Stack, folder: Path) -> Stack:
+    """Relative paths are meant from the stack file's folder, wherever the command runs."""
+    target = stack.target.model_copy(
+        update={
+            "model": _model_path(stack.target.model, folder),
+            "chat_template": _from(folder, stack.target.chat_template),
+        }
+    )
+    draft = stack.draft.model_copy(
+        update={"model": stack.draft.model and _model_path(stack.draft.model, folder)}
+    )
+    engine = stack.engine
+    if engine.python and "/" in engine.python:
+        # not resolved further: the `python` of a virtual environment is a link that must stay one
+        engine = engine.model_copy(update={"python": _from(folder, engine.python)})
+    return stack.model_copy(update={"target": target, "draft": draft, "engine": engine})
+
+
+def _model_path(model: str, folder: Path) -> str:
+    """Hub ids and packages stay; folders and GGUF files become absolute."""
+    if model.startswith(("./", "../", "~/")) or (model.endswith(".gguf") and not model.startswith("pypi:")):
+        return str((folder / Path(model).expanduser()).resolve())
+    return model
+
+
+def _from(folder: Path, path: str | None) -> str | None:
+    return str(folder / Path(path).expanduser()) if path else path
