@@ -140,6 +140,11 @@ class Admission(Generic[T]):
         """Tickets waiting in a lane."""
         return self._lanes[lane].waiting
 
+    @property
+    def empty(self) -> bool:
+        """Whether nobody waits."""
+        return not any(lane.waiting for lane in self._lanes.values())
+
     def running(self, key: str) -> int:
         """Tickets of a key taken and not given back."""
         return self._running.get(key, 0)

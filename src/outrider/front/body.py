@@ -21,16 +21,13 @@ from outrider.front.routes import Route
 ENGINE_ONLY = frozenset(
     {"cache_salt", "priority", "kv_transfer_params", "ec_transfer_params", "vllm_xargs", "request_id"}
 )
-_READ = frozenset({"model", "stream", "stream_options", "n"})
+_READ = frozenset({"model", "stream", "stream_options", "n", "prompt"})
+_PROMPTS = frozenset({"messages", "prompt", "input"})
+_ASK_USAGE = '"stream_options":{"include_usage":true}'
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A top-level member: decoded key and value, and the text between its commas, whitespace included."""
-
-    key: str
-    value: object
-    text: str
+# A top-level member: decoded key and value, and the text between its commas, whitespace included.
+Member = tuple[str, object, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,50 +73,40 @@ def edit(body: bytes, route: Route, rules: Rules) -> EditedBody:
             f"The body is not UTF-8: {error.reason} at byte {error.start}.", code="invalid_utf8"
         ) from None
     before, members, after = _members(text)
+    # Without these letters no key can end in "_url", however it is spelt.
+    may_hold_media = not rules.allow_remote_media and ("_url" in text or "\\u" in text)
     read: dict[str, object] = {}
-    for member in members:
-        if member.key in _READ:
-            if member.key in read:
-                raise bad_request(
-                    f"The body sets {member.key!r} twice.", code="duplicate_member", param=member.key
-                )
-            read[member.key] = member.value
-        elif member.key in ("messages", "input", "prompt") and not rules.allow_remote_media:
-            _refuse_remote_media(member.value, member.key)
+    kept: list[str] = []
+    for key, value, piece in members:
+        if key in _READ:
+            if key in read:
+                raise bad_request(f"The body sets {key!r} twice.", code="duplicate_member", param=key)
+            read[key] = value
+        if key in _PROMPTS and may_hold_media:
+            _refuse_remote_media(value, key)
+        if key not in rules.dropped:
+            kept.append(piece)
     _check_model(read.get("model"), rules)
     stream = read.get("stream")
-    if not (stream is None or isinstance(stream, bool)):
+    if stream is not None and not isinstance(stream, bool):
         raise bad_request("`stream` must be true or false.", code="invalid_type", param="stream")
-    options = _usage_options(read.get("stream_options")) if route.usage_chunk and stream is True else None
-    kept = [
-        member.text
-        for member in members
-        if member.key not in rules.dropped and not (options is not None and member.key == "stream_options")
-    ]
-    if options is not None:
-        kept[:0] = member_texts({"stream_options": options})
-    prompts = next((member.value for member in members if member.key == "prompt"), None)
+    ours = _usage_options(read.get("stream_options")) if route.usage_chunk and stream else None
+    if ours is not None:
+        kept = [ours, *(piece for key, _, piece in members if key not in (*rules.dropped, "stream_options"))]
+    prompts = read.get("prompt")
     many = isinstance(prompts, list) and len(prompts) > 1 and not isinstance(prompts[0], int)
-    return EditedBody(
-        before=before,
-        members=tuple(kept),
-        after=after,
-        usage_is_ours=options is not None,
-        single=read.get("n") in (None, 1) and not many,
-    )
+    return EditedBody(before, tuple(kept), after, ours is not None, read.get("n") in (None, 1) and not many)
 
 
-def _usage_options(options: object) -> dict[str, object] | None:
+def _usage_options(options: object) -> str | None:
     """`stream_options` with usage asked for; None where the client asked itself, or sent what the engine must refuse."""
     if options is None:
-        return {"include_usage": True}
+        return _ASK_USAGE
     if not isinstance(options, dict) or options.get("include_usage"):
         return None
     # Running usage only counts together with include_usage: a client that left that off has asked for neither.
-    return {
-        **{key: value for key, value in options.items() if key != "continuous_usage_stats"},
-        "include_usage": True,
-    }
+    others = {key: value for key, value in options.items() if key != "continuous_usage_stats"}
+    return member_texts({"stream_options": {**others, "include_usage": True}})[0]
 
 
 def _check_model(model: object, rules: Rules) -> None:
@@ -194,7 +181,7 @@ def _scan(text: str) -> tuple[str, list[Member], str]:
             raise json.JSONDecodeError("Expecting ':'", text, at)
         value, at = _decoder.raw_decode(text, _skip(text, at + 1))
         at = _skip(text, at)
-        members.append(Member(key, value, text[start:at]))
+        members.append((key, value, text[start:at]))
         if text[at] == "}":
             _expect_end(text, at + 1)
             return text[:opened], members, text[at:]

@@ -100,9 +100,12 @@ class ClientConnection(asyncio.Protocol):
             self._refusal = bad_request("This server does not switch protocols.", code="upgrade_refused")
         except httptools.HttpParserError:
             self._refusal = self._refusal or bad_request("This is not HTTP/1.1.", code="invalid_http")
-        if not self._head_whole:
+        if not self._head_whole and self._refusal is None:
             self._head_bytes += len(data)
-            self._check_head_size()
+            try:
+                self._check_head_size()
+            except RequestError as error:
+                self._refusal = error
         if self._refusal is not None:
             self._app.refused(self, self._refusal)
             self.refuse(self._refusal)
@@ -165,7 +168,6 @@ class ClientConnection(asyncio.Protocol):
             return
         self._header_count += 1
         self._head_bytes += len(name) + len(value)
-        self._check_head_size()
         self.headers.setdefault(name.lower(), value)
 
     def on_headers_complete(self) -> None:
@@ -176,6 +178,7 @@ class ClientConnection(asyncio.Protocol):
         self.method = self._parser.get_method().decode("latin-1")
         self._chunked = self._parser.get_http_version() == "1.1"
         try:
+            self._check_head_size()
             self._app.check_head(self)
             self._check_framing()
         except RequestError as error:

@@ -56,7 +56,11 @@ class Dispatcher:
     def pump(self) -> None:
         """Dispatch as long as there is room and somebody whose turn it is."""
         now_s = self.now()
-        while (upstream := self._upstreams.pick(now_s)) and (exchange := self.admission.take(now_s)):
+        while not self.admission.empty:
+            upstream = self._upstreams.pick(now_s)
+            exchange = self.admission.take(now_s) if upstream else None
+            if upstream is None or exchange is None:
+                return
             self.running.add(exchange)
             exchange.dispatch(upstream, now_s)
 
@@ -111,7 +115,7 @@ class Dispatcher:
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing runs."""
-        return not self.running and not any(map(self.admission.waiting, self.settings.lanes))
+        return not self.running and self.admission.empty
 
     def _refuse(self, exchange: Exchange, status: int, code: str, message: str) -> None:
         outcome = code if code in ("queue_full", "queue_timeout") else "engine_error"

@@ -11,7 +11,11 @@ import re
 
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n")
 _NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
-_NOT_OUTPUT = frozenset({"role", "index"})
+# Generated output in an event: a text that is not empty, or a tool call. Inside a JSON string these quotes would be
+# escaped, so no text can look like it.
+_OUTPUT = re.compile(
+    rb'"(?:content|text|reasoning|reasoning_content|refusal|arguments|delta)"\s*:\s*"[^"]|"tool_calls"\s*:\s*\[\s*\{'
+)
 MAX_HELD_BYTES = 1 << 20
 
 
@@ -39,7 +43,7 @@ class UsageFilter:
         if not data.endswith(_EVENT_ENDS):
             data = self._hold_tail(data)
         if not self.has_output:
-            self.has_output = any(map(_has_output, _events(data)))
+            self.has_output = _OUTPUT.search(data) is not None
         if data.find(b'"usage"') < 0:
             return data
         return self._read_usage(data)
@@ -95,20 +99,3 @@ def _usage_chunk(event: bytes) -> dict[str, object] | None:
     if payload is None or payload.get("choices") != [] or not isinstance(payload.get("usage"), dict):
         return None
     return payload
-
-
-def _has_output(event: bytes) -> bool:
-    """Whether an event carries generated output: text, reasoning or a tool call, not a role or an empty string."""
-    payload = _payload(event)
-    if payload is None:
-        return False
-    choices = payload.get("choices")
-    if not isinstance(choices, list):
-        return "delta" in payload
-    for choice in choices:
-        delta = choice.get("delta") if isinstance(choice, dict) else None
-        if isinstance(delta, dict) and any(value for key, value in delta.items() if key not in _NOT_OUTPUT):
-            return True
-        if isinstance(choice, dict) and choice.get("text"):
-            return True
-    return False
