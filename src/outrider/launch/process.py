@@ -62,7 +62,10 @@ class EngineProcess:
         env = {**os.environ, **plan.env, plan.key_variable: key}
         try:
             log_path.parent.mkdir(parents=True, exist_ok=True)
-            handler = RotatingFileHandler(log_path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
+            # Opened with the first line, so that nothing is left open when the program cannot be run.
+            handler = RotatingFileHandler(
+                log_path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8", delay=True
+            )
             process = await asyncio.create_subprocess_exec(
                 *plan.argv,
                 env=env,
