@@ -31,7 +31,10 @@ def metrics_page() -> str:
 def cli_page() -> str:
     """docs/cli.md: every command's own --help."""
     root = click.Context(cli, info_name="outrider", terminal_width=WIDTH, max_content_width=WIDTH)
-    parts = ["# Command line\n\nMade from the commands' own `--help`.\n", _block("outrider --help", cli.get_help(root))]
+    parts = [
+        "# Command line\n\nMade from the commands' own `--help`.\n",
+        _block("outrider --help", cli.get_help(root)),
+    ]
     for name in COMMANDS:
         command = cli.get_command(root, name)
         assert command is not None, name

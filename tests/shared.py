@@ -11,5 +11,7 @@ def shared_path(*parts: str) -> Path:
     root = Path(os.environ.get("OUTRIDER_SHARED", Path(__file__).resolve().parents[2] / "shared"))
     path = root.joinpath(*parts)
     if not path.exists():
-        pytest.skip(f"not checked: {'/'.join(parts)} is not beside this checkout (OUTRIDER_SHARED names another place)")
+        pytest.skip(
+            f"not checked: {'/'.join(parts)} is not beside this checkout (OUTRIDER_SHARED names another place)"
+        )
     return path

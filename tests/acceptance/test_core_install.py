@@ -18,8 +18,12 @@ def test_the_core_installs_and_helps_without_torch_or_vllm(tmp_path: Path) -> No
     subprocess.run([sys.executable, "-m", "venv", venv], check=True)
     python = venv / "bin" / "python"
     wheel = next(wheels.glob("outrider-*.whl"))
-    subprocess.run([python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", wheel], check=True)
-    listed = subprocess.run([python, "-m", "pip", "list"], check=True, capture_output=True, text=True).stdout.lower()
+    subprocess.run(
+        [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", wheel], check=True
+    )
+    listed = subprocess.run(
+        [python, "-m", "pip", "list"], check=True, capture_output=True, text=True
+    ).stdout.lower()
     assert not [name for name in ("torch", "vllm", "transformers") if f"\n{name} " in listed]
     for command in ("serve", "check", "plan", "weights", "key"):
         subprocess.run([venv / "bin" / "outrider", command, "--help"], check=True, capture_output=True)

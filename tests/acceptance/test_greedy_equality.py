@@ -65,7 +65,11 @@ def collect(folder: Path, dtype: str) -> dict[str, tuple[list[list[str]], list[l
     for name, draft in arms().items():
         place = folder / name
         place.mkdir()
-        changes: dict[str, dict[str, object]] = {"draft": draft, "target": {"dtype": dtype}, "engine": {"prefix_cache": False}}
+        changes: dict[str, dict[str, object]] = {
+            "draft": draft,
+            "target": {"dtype": dtype},
+            "engine": {"prefix_cache": False},
+        }
         served = start(str(write_stack(place, changes)))
         try:
             found[name] = (answers(served, 1), answers(served, 4))
@@ -100,5 +104,7 @@ def test_bf16_differs_no_more_than_the_engines_own_noise(tmp_path: Path) -> None
     noise = differing(*found["none"])
     for name in ("ngram", "eagle3"):
         changed = differing(found["none"][0], found[name][0])
-        print(f"bf16: {name} changed {changed} of {len(PROMPTS)} texts; batch 1 against 4 without a draft: {noise}")
+        print(
+            f"bf16: {name} changed {changed} of {len(PROMPTS)} texts; batch 1 against 4 without a draft: {noise}"
+        )
         assert changed <= noise + len(PROMPTS) // 2, name

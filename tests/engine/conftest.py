@@ -109,7 +109,9 @@ def http(service: Served) -> Iterator[httpx.Client]:
 def eagle3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The built-in target with the starting EAGLE-3 head."""
     head = shared_path("models", "smollm2-135m-eagle3-start")
-    changes: dict[str, dict[str, object]] = {"draft": {"method": "eagle3", "model": str(head), "draft_length": 3}}
+    changes: dict[str, dict[str, object]] = {
+        "draft": {"method": "eagle3", "model": str(head), "draft_length": 3}
+    }
     served = start(str(write_stack(tmp_path_factory.mktemp("eagle3"), changes)))
     yield served
     served.stop()

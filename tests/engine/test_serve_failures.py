@@ -27,7 +27,13 @@ def refused(*args: str, timeout_s: float = 60) -> tuple[int, str]:
 
 def stream_events(url: str, model: str, tokens: int, sink: list[str]) -> None:
     """Stream one completion into `sink`, line by line."""
-    body = {"model": model, "prompt": "Once upon a time", "max_tokens": tokens, "ignore_eos": True, "stream": True}
+    body = {
+        "model": model,
+        "prompt": "Once upon a time",
+        "max_tokens": tokens,
+        "ignore_eos": True,
+        "stream": True,
+    }
     with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=120, trust_env=False) as answer:
         sink.append(f"status {answer.status_code}")
         sink.extend(line for line in answer.iter_lines() if line)
@@ -76,7 +82,9 @@ def test_an_engine_that_never_becomes_ready(tmp_path: Path) -> None:
     assert engines
     assert served.process.wait(60) == 11
     assert any("engine.start_timeout_s" in line for line in served.lines)
-    wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in engines), 10, "the engine was left behind")
+    wait_until(
+        lambda: not any(os.path.exists(f"/proc/{pid}") for pid in engines), 10, "the engine was left behind"
+    )
 
 
 def test_the_engine_is_killed_in_mid_stream_and_comes_back(tmp_path: Path) -> None:
@@ -126,8 +134,18 @@ def test_the_engine_is_killed_in_mid_stream_and_comes_back(tmp_path: Path) -> No
 def test_a_head_on_the_eagle3_path(eagle3: Served) -> None:
     """The starting EAGLE-3 head is loaded, drafts, and the log credits it."""
     since = len(eagle3.lines)
-    body = {"model": eagle3.model, "prompt": "def add(a, b):\n    return", "max_tokens": 64, "temperature": 0, "stream": True}
-    assert httpx.post(f"{eagle3.url}/v1/completions", json=body, timeout=120, trust_env=False).status_code == 200
-    rate = eagle3.wait_for(r"\[decode\] +\S+ +draft=eagle3 bs=\S+ tokens_per_step=\S+ acceptance_rate=([\d.]+)", since=since)
+    body = {
+        "model": eagle3.model,
+        "prompt": "def add(a, b):\n    return",
+        "max_tokens": 64,
+        "temperature": 0,
+        "stream": True,
+    }
+    assert (
+        httpx.post(f"{eagle3.url}/v1/completions", json=body, timeout=120, trust_env=False).status_code == 200
+    )
+    rate = eagle3.wait_for(
+        r"\[decode\] +\S+ +draft=eagle3 bs=\S+ tokens_per_step=\S+ acceptance_rate=([\d.]+)", since=since
+    )
     assert 0 < float(rate.group(1)) < 1
     assert "eagle3 drafts" in httpx.get(f"{eagle3.url}/readyz", trust_env=False).text

@@ -78,7 +78,12 @@ def test_streams_with_and_without_usage(client: openai.OpenAI, service: Served) 
 
 def test_structured_output(client: openai.OpenAI, service: Served) -> None:
     """A JSON schema is kept to, with a draft in force."""
-    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer"}},
+        "required": ["n"],
+        "additionalProperties": False,
+    }
     answer = client.chat.completions.create(
         model=service.model,
         messages=[{"role": "user", "content": 'Answer with JSON like {"n": 3}.'}],
@@ -127,7 +132,13 @@ def test_models_and_health(http: httpx.Client, service: Served) -> None:
 
 def test_metrics_tell_the_draft(http: httpx.Client, service: Served) -> None:
     """After a request that repeats, the drafts of the front and of the engine are counted under the draft's name."""
-    body = {"model": service.model, "prompt": "a b c d e f " * 20, "max_tokens": 32, "temperature": 0, "stream": True}
+    body = {
+        "model": service.model,
+        "prompt": "a b c d e f " * 20,
+        "max_tokens": 32,
+        "temperature": 0,
+        "stream": True,
+    }
     http.post("/v1/completions", json=body).raise_for_status()
     deadline = time.monotonic() + 10
     wanted = (
@@ -156,9 +167,13 @@ def test_metrics_tell_the_draft(http: httpx.Client, service: Served) -> None:
         ({"temperature": "hot"}, 400),
     ],
 )
-def test_bad_requests_are_refused_clearly(http: httpx.Client, service: Served, change: dict[str, object], status: int) -> None:
+def test_bad_requests_are_refused_clearly(
+    http: httpx.Client, service: Served, change: dict[str, object], status: int
+) -> None:
     """Too long, absurd, unknown, mistyped: an OpenAI error body, and the engine lives on."""
-    answer = http.post("/v1/completions", json={"model": service.model, "prompt": "hi", "max_tokens": 4, **change})
+    answer = http.post(
+        "/v1/completions", json={"model": service.model, "prompt": "hi", "max_tokens": 4, **change}
+    )
     assert answer.status_code == status, answer.text
     assert answer.json()["error"]["message"]
     assert http.get("/readyz").status_code == 200
@@ -167,7 +182,13 @@ def test_bad_requests_are_refused_clearly(http: httpx.Client, service: Served, c
 def test_the_very_edge_of_the_context(http: httpx.Client, service: Served) -> None:
     """Prompt + answer = the context, one token at a time around it: answered or refused, never an engine that died."""
     context = 2048
-    for prompt_tokens, answer_tokens in ((context - 8, 8), (context - 1, 1), (context - 3, 3), (context - 4, 8), (context, 1)):
+    for prompt_tokens, answer_tokens in (
+        (context - 8, 8),
+        (context - 1, 1),
+        (context - 3, 3),
+        (context - 4, 8),
+        (context, 1),
+    ):
         body = {
             "model": service.model,
             "prompt": [11, 12, 13, 14] * (prompt_tokens // 4) + [11] * (prompt_tokens % 4),
@@ -186,9 +207,17 @@ def test_the_very_edge_of_the_context(http: httpx.Client, service: Served) -> No
 
 def test_a_seeded_sampled_long_prompt_does_not_kill_the_engine(http: httpx.Client, service: Served) -> None:
     """One client's seed under chunked prefill, beside other traffic: answered, repeatable, the engine lives on."""
-    body = {"model": service.model, "prompt": "one two three " * 450, "max_tokens": 12, "temperature": 0.9, "seed": 7}
+    body = {
+        "model": service.model,
+        "prompt": "one two three " * 450,
+        "max_tokens": 12,
+        "temperature": 0.9,
+        "seed": 7,
+    }
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        answers = [job.result() for job in [pool.submit(http.post, "/v1/completions", json=body) for _ in range(4)]]
+        answers = [
+            job.result() for job in [pool.submit(http.post, "/v1/completions", json=body) for _ in range(4)]
+        ]
     assert [answer.status_code for answer in answers] == [200] * 4
     assert http.get("/readyz").status_code == 200
 

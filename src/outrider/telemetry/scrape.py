@@ -69,7 +69,9 @@ def lean(page: bytes) -> bytes:
 
     Reading a page once a second in the front's process has to be cheap.
     """
-    return b"\n".join(line for line in page.split(b"\n") if b"_bucket{" not in line and line[:1] != b"#") + b"\n"
+    return (
+        b"\n".join(line for line in page.split(b"\n") if b"_bucket{" not in line and line[:1] != b"#") + b"\n"
+    )
 
 
 def _samples(text: str) -> Iterator[Sample]:

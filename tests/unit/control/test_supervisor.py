@@ -31,7 +31,9 @@ def sim_plan(port: int) -> LaunchPlan:
     return ENGINE.plan(STACK, INSTALL, ResolvedModels("a/sim"), port)
 
 
-def supervisor(folder: Path, plan: Callable[[int], LaunchPlan], said: list[str], start_timeout_s: float = 30) -> Supervisor:
+def supervisor(
+    folder: Path, plan: Callable[[int], LaunchPlan], said: list[str], start_timeout_s: float = 30
+) -> Supervisor:
     """A supervisor of one simulated engine."""
     job = Job(
         engine=ENGINE,
@@ -121,7 +123,9 @@ def test_the_key_never_reaches_the_log(tmp_path: Path) -> None:
 
     async def story() -> None:
         def plan(port: int) -> LaunchPlan:
-            program = "import os, sys; print(os.environ['OUTRIDER_SIM_KEY']); print('x' * 200000); print('end')"
+            program = (
+                "import os, sys; print(os.environ['OUTRIDER_SIM_KEY']); print('x' * 200000); print('end')"
+            )
             return replace(sim_plan(port), argv=(sys.executable, "-c", program))
 
         with pytest.raises(EngineStartFailed):

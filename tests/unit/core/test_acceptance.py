@@ -23,7 +23,13 @@ def test_nothing_drafted_is_undefined() -> None:
     """With no draft in the window every figure is None, never 0."""
     window = difference(SpecCounters(5, 15, 7, (4, 3)), SpecCounters(5, 15, 7, (4, 3)))
     assert not window.defined
-    assert window.acceptance_rate is window.acceptance_length is window.position_rates is window.effective_k is None
+    assert (
+        window.acceptance_rate
+        is window.acceptance_length
+        is window.position_rates
+        is window.effective_k
+        is None
+    )
 
 
 def test_a_fallen_counter_voids_the_window() -> None:
