@@ -1,0 +1,221 @@
+"""The only reader of a remote hub: configs, safetensors headers, commits and file hashes. Never weights.
+
+Environment, as everywhere in the Hugging Face tools: HF_ENDPOINT (a mirror), HF_TOKEN, HF_HUB_OFFLINE, HF_HOME (what is there
+offline). Files come by HTTP with a byte limit each, headers by range: a mirror that ignores ranges is left after the limit.
+
+Source: huggingface_hub 0.34 to 2.4: `HfApi.model_info`, `hf_hub_url`, `try_to_load_from_cache`, `utils.build_hf_headers`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import httpx
+from huggingface_hub import HfApi, constants, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # exported at run time, in 0.34 and 2.4
+
+from outrider.stack.facts import FactsError, ModelFacts, TensorFacts, facts_from_config
+from outrider.stack.read_facts import (
+    MAX_CONFIG_BYTES,
+    MAX_TOKENIZER_BYTES,
+    TOKENIZER_FILES,
+    parse_json,
+    parse_tokenizer,
+    read_folder,
+)
+from outrider.stack.safetensors_header import MAX_HEADER_BYTES, MAX_SHARDS, header_length, parse_header
+
+MAX_INDEX_BYTES = 32 * 1024 * 1024
+MAX_FILES = 5_000
+FIRST_BYTES = 128 * 1024
+TIMEOUT_S = 20.0
+
+
+class HubError(FactsError):
+    """The hub did not give what was asked; `hint` says what to do."""
+
+    def __init__(self, message: str, hint: str = "", *, unreachable: bool = False) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.unreachable = unreachable
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One commit of a model: `files` maps each name to its content id, SHA-256 for large files, else git's blob id."""
+
+    model: str
+    commit: str
+    files: Mapping[str, str]
+
+
+def is_offline() -> bool:
+    """Whether the environment forbids the network (HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE)."""
+    truthy = {"1", "ON", "YES", "TRUE"}
+    return any(
+        os.environ.get(name, "").upper() in truthy for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+    )
+
+
+def read_hub(model: str, revision: str | None = None, *, with_tokenizer: bool = False) -> ModelFacts:
+    """Facts of a hub model at `revision` (default: its main branch today).
+
+    Raises:
+        HubError: offline and not in the cache, unknown, gated, unreachable.
+        FactsError: its files do not say what they must.
+    """
+    if is_offline():
+        return _from_cache(model, revision)
+    listing = list_files(model, revision)
+    with httpx.Client(follow_redirects=True, timeout=TIMEOUT_S, headers=build_hf_headers()) as client:
+        fetch = _Fetch(client, listing)
+        facts = facts_from_config(parse_json(fetch.file("config.json", MAX_CONFIG_BYTES), model), model)
+        facts = replace(facts, tensors=fetch.tensors(), commit=listing.commit, files=listing.files)
+        name = next((name for name in TOKENIZER_FILES if name in listing.files), None)
+        if with_tokenizer and name:
+            facts = replace(facts, tokenizer=parse_tokenizer(fetch.file(name, MAX_TOKENIZER_BYTES), name))
+    return facts
+
+
+def list_files(model: str, revision: str | None = None) -> Listing:
+    """Commit and content ids of a hub model's files. Raises HubError."""
+    try:
+        info = HfApi(endpoint=_endpoint()).model_info(
+            model, revision=revision, timeout=TIMEOUT_S, files_metadata=True
+        )
+    except RevisionNotFoundError:
+        raise HubError(f"{model} has no revision {revision} on {_endpoint()}", "Check `revision`.") from None
+    except GatedRepoError:
+        hint = "Accept the model's terms on its page, and set HF_TOKEN."
+        raise HubError(f"{model} is gated on {_endpoint()}", hint) from None
+    except RepositoryNotFoundError:
+        hint = "Check the name; for a private or gated model set HF_TOKEN."
+        raise HubError(f"{model} is not on {_endpoint()}, or this token may not see it", hint) from None
+    except HfHubHTTPError as error:
+        raise _http_error(model, getattr(error.response, "status_code", 0)) from error
+    except Exception as error:  # the transport below huggingface_hub changed twice: requests, httpx, httpx2
+        raise _unreachable(error) from error
+    siblings = info.siblings or []
+    if len(siblings) > MAX_FILES:
+        raise HubError(f"{model} lists more than {MAX_FILES} files: not a model")
+    files = {one.rfilename: (one.lfs.sha256 if one.lfs else one.blob_id) or "" for one in siblings}
+    return Listing(model, info.sha or "", files)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetch:
+    """Small files and ranges of one commit."""
+
+    client: httpx.Client
+    listing: Listing
+
+    def file(self, name: str, limit: int) -> bytes:
+        if name not in self.listing.files:
+            raise HubError(f"{self.listing.model} has no {name}", "Is it a model in Hugging Face's form?")
+        return self._get(name, limit, {})
+
+    def tensors(self) -> dict[str, TensorFacts]:
+        """Tensors of all shards; empty where there are no safetensors."""
+        tensors: dict[str, TensorFacts] = {}
+        shards = self._shards()
+        with ThreadPoolExecutor(max_workers=8) as pool:
+            for found in pool.map(self._header, shards):
+                tensors.update(found)
+        return tensors
+
+    def _shards(self) -> list[str]:
+        index = "model.safetensors.index.json"
+        if index in self.listing.files:
+            weights = parse_json(self.file(index, MAX_INDEX_BYTES), index).get("weight_map")
+            shards = sorted(set(map(str, weights.values()))) if isinstance(weights, dict) else []
+        else:
+            shards = [
+                name for name in self.listing.files if name.endswith(".safetensors") and "/" not in name
+            ]
+        if len(shards) > MAX_SHARDS:
+            raise HubError(f"{self.listing.model} has more than {MAX_SHARDS} safetensors files")
+        missing = [name for name in shards if name not in self.listing.files]
+        if missing:
+            raise HubError(f"{self.listing.model} lacks {missing[0]}, which its index names")
+        return shards
+
+    def _header(self, name: str) -> dict[str, TensorFacts]:
+        first = self._range(name, 0, FIRST_BYTES)
+        length = header_length(first, name)
+        if len(first) < 8 + length:
+            first += self._range(name, len(first), 8 + length - len(first))
+        return parse_header(first[8 : 8 + length], name)
+
+    def _range(self, name: str, begin: int, length: int) -> bytes:
+        if length > MAX_HEADER_BYTES:
+            raise HubError(f"{name}: its header is too large")
+        return self._get(name, length, {"Range": f"bytes={begin}-{begin + length - 1}"})
+
+    def _get(self, name: str, limit: int, headers: Mapping[str, str]) -> bytes:
+        """At most `limit` bytes. With a Range the answer must be a part: a whole file would be weights."""
+        url = hf_hub_url(self.listing.model, name, revision=self.listing.commit, endpoint=_endpoint())
+        content = bytearray()
+        try:
+            # identity: a compressed answer would make the byte limit meaningless
+            with self.client.stream(
+                "GET", url, headers={**headers, "Accept-Encoding": "identity"}
+            ) as response:
+                if response.status_code not in (200, 206):
+                    raise _http_error(self.listing.model, response.status_code)
+                if headers and response.status_code != 206 and "bytes=0-" not in headers["Range"]:
+                    raise HubError(f"{_endpoint()} does not give parts of files", "Use a mirror that does.")
+                for chunk in response.iter_bytes():
+                    content += chunk
+                    if len(content) > limit:
+                        if headers:
+                            return bytes(content[:limit])
+                        raise HubError(f"{self.listing.model}: {name} is larger than {limit:,} bytes")
+        except httpx.HTTPError as error:
+            raise _unreachable(error) from error
+        return bytes(content)
+
+
+def _from_cache(model: str, revision: str | None) -> ModelFacts:
+    """Facts of a snapshot in the local hub cache: the offline folder."""
+    found = try_to_load_from_cache(model, "config.json", revision=revision)
+    if not isinstance(found, str):
+        hint = "Fetch it where there is a network (`hf download`), or unset HF_HUB_OFFLINE."
+        raise HubError(
+            f"{model} is not in the local hub cache, and HF_HUB_OFFLINE is set", hint, unreachable=True
+        )
+    folder = Path(found).parent
+    commit = folder.name if folder.parent.name == "snapshots" else None
+    return replace(read_folder(folder), source=model, commit=commit)
+
+
+def _endpoint() -> str:
+    return (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
+
+
+def _http_error(model: str, status: int) -> HubError:
+    if status in (401, 403):
+        return HubError(
+            f"{_endpoint()} refuses {model} ({status})", "Set HF_TOKEN to a token that may read it."
+        )
+    if status == 404:
+        return HubError(f"{model} is not on {_endpoint()} (404)", "Check the name and the revision.")
+    if status == 429:
+        return HubError(
+            f"{_endpoint()} asks to slow down (429)", "Wait a minute, or set HF_TOKEN.", unreachable=True
+        )
+    return HubError(f"{_endpoint()} answered {status} for {model}", "Try again later.", unreachable=True)
+
+
+def _unreachable(error: Exception) -> HubError:
+    hint = "Check the network and HF_ENDPOINT, or use --offline or --facts to judge without the hub."
+    return HubError(f"{_endpoint()} cannot be reached: {error}", hint, unreachable=True)

@@ -1,0 +1,101 @@
+"""The header of a safetensors file: names, types and shapes of its tensors, without the tensors.
+
+Source: the format's own description, huggingface/safetensors README: 8 bytes little-endian length N, N bytes of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from outrider.stack.facts import FactsError, TensorFacts, tensor_facts
+
+MAX_HEADER_BYTES = 100 * 1000 * 1000
+MAX_SMALL_TENSOR_BYTES = 16 * 1024 * 1024
+MAX_SHARDS = 512
+_LENGTH = struct.Struct("<Q")
+
+
+def header_length(prefix: bytes, name: str) -> int:
+    """Length of the JSON after the first 8 bytes. Raises FactsError when it cannot be one."""
+    if len(prefix) < _LENGTH.size:
+        raise FactsError(f"{name}: shorter than a safetensors header")
+    length = int(_LENGTH.unpack(prefix[: _LENGTH.size])[0])
+    if not 2 <= length <= MAX_HEADER_BYTES:
+        raise FactsError(f"{name}: says its header has {length:,} bytes; not a safetensors file")
+    return length
+
+
+def parse_header(raw: bytes, name: str) -> dict[str, TensorFacts]:
+    """Tensors of one header's JSON. Raises FactsError."""
+    tensors = {}
+    for key, entry in _entries(raw, name).items():
+        shape = entry.get("shape")
+        if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < 2**40 for n in shape):
+            raise FactsError(f"{name}: tensor {key!r} has no shape")
+        tensors[key] = tensor_facts(str(entry.get("dtype")), tuple(shape))
+    return tensors
+
+
+def read_tensors(folder: Path) -> dict[str, TensorFacts]:
+    """Tensors of every safetensors file in `folder`; empty where there is none. Raises FactsError, OSError."""
+    files = sorted(folder.glob("*.safetensors"))
+    if len(files) > MAX_SHARDS:
+        raise FactsError(f"{folder.name}: more than {MAX_SHARDS} safetensors files")
+    tensors: dict[str, TensorFacts] = {}
+    for path in files:
+        with path.open("rb") as file:
+            tensors.update(parse_header(_header(file, path.name), path.name))
+    return tensors
+
+
+def is_all_zero(folder: Path, tensor: str) -> bool | None:
+    """Whether a small tensor holds nothing but zeros; None where there is no such tensor. Raises FactsError, OSError."""
+    for path in sorted(folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            raw = _header(file, path.name)
+            entries = _entries(raw, path.name).items()
+            entry = next((e for key, e in entries if key == tensor or key.endswith(f".{tensor}")), None)
+            if entry is None:
+                continue
+            begin, end = _offsets(entry, path.name)
+            file.seek(_LENGTH.size + len(raw) + begin)
+            content = file.read(end - begin)
+            if len(content) != end - begin:
+                raise FactsError(f"{path.name}: {tensor} is cut short; is the download complete?")
+            return not any(content)
+    return None
+
+
+def _header(file: BinaryIO, name: str) -> bytes:
+    length = header_length(file.read(_LENGTH.size), name)
+    raw = file.read(length)
+    if len(raw) != length:
+        raise FactsError(f"{name}: its header is cut short; is the download complete?")
+    return raw
+
+
+def _entries(raw: bytes, name: str) -> Mapping[str, Mapping[str, object]]:
+    try:
+        header = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise FactsError(f"{name}: its header is not JSON") from error
+    if not isinstance(header, dict):
+        raise FactsError(f"{name}: its header is not a JSON object")
+    entries = {key: entry for key, entry in header.items() if key != "__metadata__"}
+    if not all(isinstance(entry, dict) for entry in entries.values()):
+        raise FactsError(f"{name}: its header does not describe tensors")
+    return entries
+
+
+def _offsets(entry: Mapping[str, object], name: str) -> tuple[int, int]:
+    offsets = entry.get("data_offsets")
+    if not (isinstance(offsets, list) and len(offsets) == 2 and all(type(n) is int for n in offsets)):
+        raise FactsError(f"{name}: a tensor without offsets")
+    begin, end = int(offsets[0]), int(offsets[1])
+    if not 0 <= begin <= end <= begin + MAX_SMALL_TENSOR_BYTES:
+        raise FactsError(f"{name}: a map of token ids cannot be that large")
+    return begin, end
