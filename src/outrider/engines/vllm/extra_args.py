@@ -1,0 +1,135 @@
+"""The user's own engine flags: which are refused, and how the rest is written on the command line.
+
+vLLM's parser takes ``_`` for ``-``, any unambiguous beginning of a flag, ``--no-`` forms, and ``--flag.key`` for a
+member of a JSON flag; a refused flag is refused in each of these spellings.
+
+Source: vLLM 0.32.0 `utils/argparse_utils.py` (FlexibleArgumentParser), argparse's `allow_abbrev`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+from outrider.core.errors import Problem
+
+_BY_STACK = "The stack has its own place for it."
+_DOOR = "Outrider binds the engine to loopback with a key of its own; `serve` says what clients reach."
+_CODE = "It loads code into the engine."
+_MEASURED = "Outrider needs it as it is, to stop the engine and to measure it."
+
+# Flag → why. Everything `plan` writes is here, which a test holds.
+REFUSED: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("host", "port", "uds", "api-key", "root-path", "middleware", "grpc", "grpc-port"), _DOOR
+    ),
+    **dict.fromkeys(("ssl-keyfile", "ssl-certfile", "ssl-ca-certs", "ssl-cert-reqs", "ssl-ciphers"), _DOOR),
+    **dict.fromkeys(("enable-ssl-refresh", "headless", "data-parallel-supervisor-port"), _DOOR),
+    **dict.fromkeys(("data-parallel-external-lb", "data-parallel-hybrid-lb"), _DOOR),
+    **dict.fromkeys(("data-parallel-multi-port-external-lb",), _DOOR),
+    **dict.fromkeys(("model", "model-tag", "revision", "code-revision", "tokenizer-revision"), _BY_STACK),
+    **dict.fromkeys(
+        ("served-model-name", "dtype", "kv-cache-dtype", "max-model-len", "chat-template"), _BY_STACK
+    ),
+    **dict.fromkeys(("speculative-config", "sc", "spec-method", "spec-model", "spec-tokens"), _BY_STACK),
+    **dict.fromkeys(("tensor-parallel-size", "tp", "max-num-seqs", "enforce-eager"), _BY_STACK),
+    **dict.fromkeys(
+        ("gpu-memory-utilization", "device-memory-utilization", "kv-cache-memory-bytes"), _BY_STACK
+    ),
+    **dict.fromkeys(("enable-prefix-caching",), _BY_STACK),
+    **dict.fromkeys(("trust-remote-code", "worker-cls", "worker-extension-cls", "scheduler-cls"), _CODE),
+    **dict.fromkeys(("tool-parser-plugin", "reasoning-parser-plugin", "io-processor-plugin"), _CODE),
+    **dict.fromkeys(("logits-processors", "model-class-overrides"), _CODE),
+    "load-format": "Only safetensors are loaded: pickled weights run code when opened.",
+    "hf-token": "Secrets on a command line are seen by every user of the machine: set HF_TOKEN in the environment.",
+    "config": "It would bring in flags that are not checked; write them under `engine.extra_args`.",
+    **dict.fromkeys(("shutdown-timeout", "disable-log-stats", "disable-uvicorn-access-log"), _MEASURED),
+    **dict.fromkeys(("per-request-spec-decode-metrics", "help", "version"), _MEASURED),
+}
+_SHORTER = frozenset({"tokenizer", "reasoning-parser"})  # flags of their own that begin a refused one
+_KEY = re.compile(r"[a-z0-9]+([-_][a-z0-9]+)*(\.[\w.-]+)?", re.IGNORECASE)
+
+_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSWORD|API_?KEY|CREDENTIAL", re.IGNORECASE)
+_REFUSED_ENV: Mapping[str, str] = {
+    "VLLM_API_KEY": "Outrider makes a new key for each launch.",
+    "VLLM_SERVER_DEV_MODE": "It opens routes that run any method of the engine.",
+    "VLLM_PLUGINS": "It would keep Outrider's plugin out.",
+    "OUTRIDER_VLLM": "Outrider sets it.",
+}
+
+
+def refused_extra_args(extra_args: Mapping[str, JsonValue]) -> list[Problem]:
+    """One problem for each flag that Outrider sets itself or that opens the engine, and for each malformed one."""
+    problems = (_judge_arg(key, value) for key, value in extra_args.items())
+    return [problem for problem in problems if problem]
+
+
+def refused_extra_env(extra_env: Mapping[str, str]) -> list[Problem]:
+    """One problem for each variable that Outrider sets itself, that opens the engine, or that names a secret."""
+    found = []
+    for name in extra_env:
+        path, rule = f"engine.extra_env.{name}", "extra-env-refused"
+        if why := _REFUSED_ENV.get(name):
+            found.append(Problem(f"{name} must not be set here", path, rule, why))
+        elif _SECRET_NAME.search(name):
+            hint = f"Set {name} where you start Outrider: the engine inherits it."
+            found.append(
+                Problem(f"{name} looks like a secret, and a stack file is no place for one", path, rule, hint)
+            )
+    return found
+
+
+def _judge_arg(key: str, value: JsonValue) -> Problem | None:
+    path = f"engine.extra_args.{key}"
+    if not _KEY.fullmatch(key):
+        return Problem(
+            f"{key!r} is no flag name",
+            path,
+            "extra-arg-form",
+            "Without dashes in front: max-num-batched-tokens",
+        )
+    if flag := _refused_flag(key):
+        return Problem(
+            f"--{key} is --{flag}, which is not yours to set", path, "extra-arg-refused", REFUSED[flag]
+        )
+    items = value if isinstance(value, list) else [value]
+    if value is None or any(
+        isinstance(item, (list, dict)) or item is None for item in items if items is value
+    ):
+        return Problem(
+            "a value is text, number, true or false, a mapping, or a list of plain values",
+            path,
+            "extra-arg-form",
+        )
+    if isinstance(value, list) and (not value or any(str(item).startswith("-") for item in value)):
+        return Problem("a list must not be empty, nor an item begin with a dash", path, "extra-arg-form")
+    return None
+
+
+def _refused_flag(key: str) -> str | None:
+    """The refused flag that vLLM's parser would take `key` for, or could."""
+    name = key.lower().replace("_", "-").split(".", 1)[0]
+    for spelling in (name, name.removeprefix("no-")):
+        if spelling in REFUSED:
+            return spelling
+        if spelling not in _SHORTER and (longer := [flag for flag in REFUSED if flag.startswith(spelling)]):
+            return longer[0]
+    return None
+
+
+def written(extra_args: Mapping[str, JsonValue]) -> list[str]:
+    """The flags as arguments: true → ``--flag``, false → ``--no-flag``, mapping → JSON, list → several values."""
+    arguments: list[str] = []
+    for key, value in extra_args.items():
+        if isinstance(value, bool):
+            arguments.append(f"--{key}" if value else f"--no-{key}")
+        elif isinstance(value, list):
+            arguments += [f"--{key}", *(str(item) for item in value)]
+        elif isinstance(value, dict):
+            arguments.append(f"--{key}={json.dumps(value)}")
+        else:
+            arguments.append(f"--{key}={value}")
+    return arguments
