@@ -1,0 +1,1 @@
+"""Measurements that judge: each exits non-zero when its limit is broken."""

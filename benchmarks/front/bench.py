@@ -10,10 +10,10 @@ ones. Trials are interleaved; medians over trials. Exits 1 when a limit is broke
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -113,15 +113,13 @@ class Bed:
         """The simulated engine; its port."""
         flags = ("--ttft-ms", str(TTFT_MS), "--step-ms", str(STEP_MS))
         process = self.spawn(sys.executable, "-m", "outrider.engines.sim.server", *flags)
-        assert process.stdout is not None
-        return int(process.stdout.readline().rsplit(" ", 1)[1])
+        return int(first_line(process).rsplit(" ", 1)[1])
 
     def front(self, engine: int) -> Server:
         """The front before the engine."""
         config = {"upstreams": [{"port": engine, "concurrency": 256}], "draft": "ngram"}
         process = self.spawn(sys.executable, "-m", "outrider.front.standalone", json.dumps(config))
-        assert process.stdout is not None
-        return Server("front", int(process.stdout.readline()), process.pid)
+        return Server("front", int(first_line(process)), process.pid)
 
     def nginx(self, engine: int) -> Server:
         """nginx before the engine, one worker."""
@@ -148,10 +146,16 @@ class Bed:
         self.log.close()
 
 
+def first_line(process: subprocess.Popen[str]) -> str:
+    """What a process says once it listens."""
+    line = process.stdout.readline() if process.stdout else ""
+    if not line:
+        sys.exit(f"a process of the bench ended at once: {process.args}")
+    return line
+
+
 def free_port() -> int:
     """A port nobody listens on."""
-    import socket  # noqa: PLC0415  # used once
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -200,7 +204,9 @@ async def run(trials: int, servers: list[Server]) -> None:
     for number in range(trials):
         for server in servers if number % 2 == 0 else servers[::-1]:
             await server.trial()
-            print(f"trial {number + 1} {server.name}: {server.chunk_us[-1]:.1f} µs/chunk, {server.request_us[-1]:.0f} µs/request")
+            print(
+                f"trial {number + 1} {server.name}: {server.chunk_us[-1]:.1f} µs/chunk, {server.request_us[-1]:.0f} µs/request"
+            )
 
 
 def main() -> None:

@@ -104,14 +104,18 @@ class Admission(Generic[T]):
                 if ticket.key in lane.turns:
                     lane.turns.move_to_end(ticket.key)
                 self._running[ticket.key] = running + 1
-                self._waits.append((now_s, now_s - ticket.arrived_s))
+                self._waits.append((now_s, ticket.arrived_s))
                 self._forget(now_s)
                 return ticket
         return None
 
     def put_back(self, ticket: T) -> None:
-        """A taken ticket could not be dispatched after all: it is next again."""
+        """A taken ticket could not be dispatched after all: it is next again, and its wait goes on."""
         self.done(ticket)
+        for row in reversed(self._waits):
+            if row[1] == ticket.arrived_s:
+                self._waits.remove(row)
+                break
         self._lanes[ticket.lane].add(ticket, first=True)
 
     def done(self, ticket: T) -> None:
@@ -152,7 +156,7 @@ class Admission(Generic[T]):
     def queue_wait_ms(self, now_s: float) -> float:
         """The gauge the autoscaler reads."""
         self._forget(now_s)
-        waits = [wait for _, wait in self._waits]
+        waits = [dispatched_s - arrived_s for dispatched_s, arrived_s in self._waits]
         p90 = percentile(waits, 90) if waits else 0.0
         ages = [now_s - ticket.arrived_s for lane in self._lanes.values() for ticket in lane.heads()]
         return max(p90, *ages, 0.0) * 1e3

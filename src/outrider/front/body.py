@@ -73,8 +73,10 @@ def edit(body: bytes, route: Route, rules: Rules) -> EditedBody:
             f"The body is not UTF-8: {error.reason} at byte {error.start}.", code="invalid_utf8"
         ) from None
     before, members, after = _members(text)
-    # Without these letters no key can end in "_url", however it is spelt.
-    may_hold_media = not rules.allow_remote_media and ("_url" in text or "\\u" in text)
+    # Without these letters no key names media, however it is spelt.
+    may_hold_media = not rules.allow_remote_media and any(
+        letters in text for letters in ("_url", "_audio", "\\u")
+    )
     read: dict[str, object] = {}
     for key, value, _ in members:
         if key in _READ:
@@ -90,7 +92,10 @@ def edit(body: bytes, route: Route, rules: Rules) -> EditedBody:
     ours = _usage_options(read.get("stream_options")) if route.usage_chunk and stream else None
     kept = [piece for key, _, piece in members if key not in rules.dropped]
     if ours is not None:
-        kept = [ours, *(piece for key, _, piece in members if key not in rules.dropped and key != "stream_options")]
+        kept = [
+            ours,
+            *(piece for key, _, piece in members if key not in rules.dropped and key != "stream_options"),
+        ]
     prompts = read.get("prompt")
     many = isinstance(prompts, list) and len(prompts) > 1 and not isinstance(prompts[0], int)
     return EditedBody(before, tuple(kept), after, ours is not None, read.get("n") in (None, 1) and not many)
@@ -127,12 +132,21 @@ def _refuse_remote_media(value: object, place: str) -> None:
             waiting.extend(item)
         elif isinstance(item, dict):
             for key, inner in item.items():
-                url = inner.get("url") if isinstance(inner, dict) else inner
-                if key.endswith("_url") and isinstance(url, str) and not url.startswith("data:"):
+                if _is_remote(key, inner):
                     message = f"`{key}` must be a data: URL; this server fetches nothing for its clients."
                     raise bad_request(message, code="remote_media_refused", param=place)
                 if isinstance(inner, (dict, list)):
                     waiting.append(inner)
+
+
+def _is_remote(key: str, value: object) -> bool:
+    if key.endswith("_url"):
+        url = value.get("url") if isinstance(value, dict) else value
+        return isinstance(url, str) and not url.startswith("data:")
+    if key == "input_audio" and isinstance(value, dict):
+        # Base64 by the API's rules; an engine might take an address there.
+        return any(isinstance(part, str) and "://" in part for part in value.values())
+    return False
 
 
 def _refuse_constant(name: str) -> object:

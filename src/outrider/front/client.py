@@ -112,7 +112,8 @@ class ClientConnection(asyncio.Protocol):
         elif self._whole:
             body = b"".join(self._parts)
             self._parts = []
-            self.deadline_s = math.inf
+            if not self._paused:
+                self.deadline_s = math.inf
             try:
                 self._app.handle(self, body)
             except RequestError as error:
@@ -246,6 +247,9 @@ class ClientConnection(asyncio.Protocol):
         framing = [(b"transfer-encoding", b"chunked")] if self._chunked else []
         keep = self._chunked and self._may_stay()
         self._held_head = head(status, [*self._with_id(headers), *framing], keep_alive=keep, length=None)
+        if self._paused and self.exchange is not None:
+            # It has not even read its last answer yet.
+            self.exchange.pause()
 
     def send(self, data: bytes) -> None:
         """More of the stream, as one chunk; nothing at all sends the head alone."""

@@ -54,6 +54,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._parts: list[bytes] = []
         self._head_here = False
         self._end_here = False
+        self._paused = False
         self._until_close = False
         self._keep_alive = False
 
@@ -72,13 +73,16 @@ class UpstreamConnection(asyncio.Protocol):
 
     def pause(self) -> None:
         """Read nothing more for the moment: the client is slow."""
-        if self.transport is not None:
+        if self.transport is not None and not self._paused:
+            self._paused = True
             self.transport.pause_reading()
 
     def resume(self) -> None:
         """Read on."""
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.resume_reading()
+        if self.transport is not None and self._paused:
+            self._paused = False
+            if not self.transport.is_closing():
+                self.transport.resume_reading()
 
     # ---- asyncio.Protocol
 
@@ -159,6 +163,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.receiver = None
         self._end_here = False
         self._served += 1
+        self.resume()
         if self._keep_alive:
             self.pool.give(self)
         elif self.transport is not None:
