@@ -89,4 +89,4 @@ def nearest_accelerator(name: str) -> str:
 
 def this_machine(memory_bytes: int) -> Accelerator:
     """The machine's own memory, for the CPU engine."""
-    return Accelerator("cpu", "this machine's memory", memory_bytes / GIB, is_cpu=True)
+    return Accelerator("cpu", "this machine", memory_bytes / GIB, is_cpu=True)

@@ -71,11 +71,9 @@ def read_hub(model: str, revision: str | None = None, *, with_tokenizer: bool = 
     """Facts of a hub model at `revision` (default: its main branch today).
 
     Raises:
-        HubError: offline and not in the cache, unknown, gated, unreachable.
+        HubError: unknown, gated, unreachable.
         FactsError: its files do not say what they must.
     """
-    if is_offline():
-        return _from_cache(model, revision)
     listing = list_files(model, revision)
     with httpx.Client(follow_redirects=True, timeout=TIMEOUT_S, headers=build_hf_headers()) as client:
         fetch = _Fetch(client, listing)
@@ -185,14 +183,11 @@ class _Fetch:
         return bytes(content)
 
 
-def _from_cache(model: str, revision: str | None) -> ModelFacts:
-    """Facts of a snapshot in the local hub cache: the offline folder."""
+def read_cached(model: str, revision: str | None = None) -> ModelFacts | None:
+    """Facts of a snapshot in the local hub cache, which needs no network; None if it is not there. Raises FactsError."""
     found = try_to_load_from_cache(model, "config.json", revision=revision)
     if not isinstance(found, str):
-        hint = "Fetch it where there is a network (`hf download`), or unset HF_HUB_OFFLINE."
-        raise HubError(
-            f"{model} is not in the local hub cache, and HF_HUB_OFFLINE is set", hint, unreachable=True
-        )
+        return None
     folder = Path(found).parent
     commit = folder.name if folder.parent.name == "snapshots" else None
     return replace(read_folder(folder), source=model, commit=commit)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
@@ -23,14 +24,40 @@ BUILT_IN = "smollm2-135m"
 _SECTIONS: dict[str, type[BaseModel]] = {"target": Target, "draft": Draft, "engine": Engine, "serve": Serve}
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What became of a file. `stack` is None where it has no valid form; with problems it must not be served."""
+
+    name: str
+    stack: Stack | None
+    problems: tuple[Problem, ...]
+    document: Document
+
+    def located(self, problem: Problem) -> Problem:
+        """`problem` with the line and column of the key it is about."""
+        if problem.line or not problem.path:
+            return problem
+        place = self.document.place(tuple(problem.path.split(".")))
+        return replace(problem, file=self.name, line=place.line, column=place.column)
+
+
 def load_stack(path: Path | None) -> Stack:
     """The stack in file `path`; None: the built-in one.
 
     Raises:
         StackError: the file cannot be read, or has problems; `problems` holds all of them in file order.
     """
+    return _usable(read_stack(path))
+
+
+def read_stack(path: Path | None) -> Reading:
+    """As `load_stack`, but problems are returned beside the stack, so that more can be found and told at once.
+
+    Raises:
+        StackError: the file cannot be read.
+    """
     if path is None:
-        return load_stack_text(built_in_text(), f"built-in {BUILT_IN}.yaml")
+        return _read(built_in_text(), f"built-in {BUILT_IN}.yaml")
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -43,7 +70,8 @@ def load_stack(path: Path | None) -> Stack:
     except OSError as error:
         problem = Problem(error.strerror or str(error), rule="unreadable", file=str(path))
         raise StackError(f"{path} cannot be read.", (problem,), hint="Examples are in examples/.") from None
-    return _resolved(load_stack_text(text, str(path)), path.absolute().parent)
+    reading = _read(text, str(path))
+    return replace(reading, stack=reading.stack and _resolved(reading.stack, path.absolute().parent))
 
 
 def built_in_text() -> str:
@@ -57,24 +85,31 @@ def load_stack_text(text: str, name: str) -> Stack:
     Raises:
         StackError: with every problem, in file order.
     """
+    return _usable(_read(text, name))
+
+
+def _usable(reading: Reading) -> Stack:
+    if reading.stack is None or reading.problems:
+        count = f"{len(reading.problems)} problem{'s' if len(reading.problems) != 1 else ''}"
+        hint = "Every key is described in docs/stack.md."
+        raise StackError(f"{reading.name}: {count}.", reading.problems, hint=hint)
+    return reading.stack
+
+
+def _read(text: str, name: str) -> Reading:
     document = read_document(text, name)
     problems = list(document.problems)
     stack: Stack | None = None
     if isinstance(document.value, dict):
         old, known = judge_old_names(document)
-        problems += old
         stack, invalid = _validated(document, known)
-        problems += invalid
-        problems += _judge_fields(document, stack)
+        problems += [*old, *invalid, *_judge_fields(document, stack)]
     elif not problems:
         problems.append(
             document.problem((), "a stack is a block of keys: `apiVersion: …`, `target: …`", "syntax")
         )
-    if problems or stack is None:
-        ordered = tuple(sorted(dict.fromkeys(problems), key=lambda p: (p.line, p.column)))
-        count = f"{len(ordered)} problem{'s' if len(ordered) != 1 else ''}"
-        raise StackError(f"{name}: {count}.", ordered, hint="Every key is described in docs/stack.md.")
-    return stack
+    ordered = sorted(dict.fromkeys(problems), key=lambda problem: (problem.line, problem.column))
+    return Reading(name, stack, tuple(ordered), document)
 
 
 def _validated(document: Document, known: set[Keys]) -> tuple[Stack | None, list[Problem]]:

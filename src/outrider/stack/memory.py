@@ -50,6 +50,7 @@ class Budget:
     lines: tuple[Line, ...]
     kv_room_bytes: int
     request_bytes: int
+    request_arithmetic: str
     ask: Ask
 
     @property
@@ -84,9 +85,10 @@ def make_budget(stack: Stack, target: ModelFacts, draft: ModelFacts | None, on: 
         stack.target.max_context_tokens or target.max_positions or 4096, stack.engine.max_running_requests
     )
     lines = [*_usable(stack, on), *_weights(stack, target, draft), _working_memory(stack, target, on)]
-    request = _kv_bytes(stack, target, ask.context, parallel)
+    request, how = _kv_cache(stack, target, ask.context, parallel)
     if draft:
-        request += _kv_bytes(stack, draft, ask.context, stack.draft.tensor_parallel or parallel)
+        more, draft_how = _kv_cache(stack, draft, ask.context, stack.draft.tensor_parallel or parallel)
+        request, how = request + more, f"{how} + draft {draft_how}"
     if on.is_cpu:
         room = int((stack.engine.cpu_kv_cache_gib or DEFAULT_CPU_KV_GIB) * GIB)
         lines.append(Line("KV cache", -room, "engine.cpu_kv_cache_gib"))
@@ -94,7 +96,7 @@ def make_budget(stack: Stack, target: ModelFacts, draft: ModelFacts | None, on: 
             room = 0
     else:
         room = sum(line.size_bytes for line in lines)
-    return Budget(on, parallel, tuple(lines), room, request, ask)
+    return Budget(on, parallel, tuple(lines), room, max(request, 1), how, ask)
 
 
 def _usable(stack: Stack, on: Accelerator) -> list[Line]:
@@ -140,15 +142,20 @@ def _working_memory(stack: Stack, target: ModelFacts, on: Accelerator) -> Line:
     return Line("working", -size, f"estimate: {tokens:,} batched tokens, {rows} logit rows, 2 GiB runtime")
 
 
-def _kv_bytes(stack: Stack, facts: ModelFacts, context: int, parallel: int) -> int:
+def _kv_cache(stack: Stack, facts: ModelFacts, context: int, parallel: int) -> tuple[int, str]:
     """KV cache of one request of `context` tokens on one accelerator. KV heads fewer than accelerators are copied."""
     element = 1 if stack.target.kv_cache_dtype == "fp8" else _ELEMENT_BYTES.get(stack.target.dtype, 2)
     if facts.latent_kv_size:
         per_token = facts.latent_kv_size * element
     else:
         per_token = 2 * -(-facts.kv_heads // parallel) * facts.head_dim * element
-    window = min(context, facts.sliding_window or context)
-    return max(per_token * (facts.layers_of("full") * context + facts.layers_of("sliding") * window), 1)
+    size, parts = 0, []
+    for kind, tokens in (("full", context), ("sliding", min(context, facts.sliding_window or context))):
+        if layers := facts.layers_of(kind):
+            size += layers * per_token * tokens
+            kind_word = f"{kind} " if facts.layer_types else ""
+            parts.append(f"{layers} {kind_word}layer{'s' * (layers > 1)} × {per_token:,} B × {tokens:,}")
+    return size, " + ".join(parts)
 
 
 def judge_budget(stack: Stack, target: ModelFacts, draft: ModelFacts | None, budget: Budget) -> list[Problem]:

@@ -54,7 +54,10 @@ def context(stack: Stack, target: ModelFacts, draft: ModelFacts | None) -> Itera
             message, "target.max_context_tokens", "target-context", f"At most {target.max_positions}."
         )
     if draft and draft.max_positions and draft.max_positions < served:
-        message = f"the draft knows {draft.max_positions:,} positions, {served:,} are served: acceptance falls past {draft.max_positions}"
+        message = (
+            f"the draft knows {draft.max_positions} positions, {served} tokens are served: "
+            f"acceptance falls past {draft.max_positions}"
+        )
         hint = "Lower target.max_context_tokens, or take a draft that was trained on longer text."
         yield Problem(message, "draft.model", "pair-context", hint, "warning")
 

@@ -1,7 +1,7 @@
 """Rules about EAGLE-3 and P-EAGLE heads: shapes that must agree with the target, and defects seen in published heads.
 
-Source: `vllm/model_executor/models/llama_eagle3.py` and `interfaces.py` (`get_eagle3_default_aux_hidden_state_layers`), vLLM 0.32;
-EAGLE#258, TensorRT-LLM#10124, speculators#1065, vllm#54526.
+Source: `vllm/model_executor/models/llama_eagle3.py` and `interfaces.py` (`get_eagle3_default_aux_hidden_state_layers`),
+vLLM 0.32; EAGLE#258, TensorRT-LLM#10124, speculators#1065, vllm#54526.
 """
 
 from __future__ import annotations
@@ -111,14 +111,18 @@ def parallel_drafting(stack: Stack, draft: ModelFacts, head: HeadFacts) -> Itera
             )
             yield Problem(message, "draft.method", "pair-p-eagle", "Use method p-eagle.", "warning")
         return
+    has_state = draft.tensor("mask_hidden") is not None
     if head.parallel_token is None:
-        what = "a P-EAGLE head without its mask token" if head.parallel else "not a P-EAGLE head"
+        parallel = head.parallel or has_state
+        what = "a P-EAGLE head without its mask token" if parallel else "not a P-EAGLE head"
         message = f"{what}: config.json has no ptd_token_id, pard_token or mask_token_id"
-        hint = "Add the token it was trained with." if head.parallel else "Use method eagle3 for it."
+        hint = "Add the token it was trained with." if parallel else "Use method eagle3 for it."
         yield Problem(message, PATH, "pair-p-eagle", hint)
+        if not parallel:
+            return
     elif head.parallel_token >= draft.vocab_size:
         message = f"mask token {head.parallel_token:,} is beyond the vocabulary of {draft.vocab_size:,}"
         yield Problem(message, PATH, "pair-p-eagle", "Mend its config.json.")
-    if draft.tensors and draft.tensor("mask_hidden") is None:
+    if draft.tensors and not has_state:
         message = "its weights have no mask_hidden, the state that stands for tokens not drafted yet"
         yield Problem(message, PATH, "pair-p-eagle", "Take a head that was trained for parallel drafting.")

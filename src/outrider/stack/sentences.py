@@ -109,7 +109,8 @@ def _out_of_bounds(kind: str, context: Mapping[str, object], given: object) -> s
         case "string_pattern_mismatch":
             return f"{_shown(given)} does not have the right form ({context['pattern']})"
         case "too_short" | "too_long":
-            return f"must have exactly {context.get('min_length', context.get('max_length'))} entries, not {context['actual_length']}"
+            wanted = context.get("min_length", context.get("max_length"))
+            return f"must have exactly {wanted} entries, not {context['actual_length']}"
     return ""
 
 

@@ -1,0 +1,102 @@
+"""Everything that can be said of a stack before a byte of weights is loaded: facts, pair rules, memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from outrider.core.errors import Problem
+from outrider.stack.accelerators import (
+    ACCELERATORS,
+    Accelerator,
+    find_accelerator,
+    nearest_accelerator,
+    this_machine,
+)
+from outrider.stack.facts import FactsError, ModelFacts
+from outrider.stack.find_facts import Found, Source, find_both
+from outrider.stack.manifest import pair_id
+from outrider.stack.memory import Budget, judge_budget, make_budget
+from outrider.stack.models import METHODS_WITH_WEIGHTS, Stack
+from outrider.stack.pair import judge_pair
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What was found about `stack` (None: it has no valid form).
+
+    `budget` for the accelerator asked; `overview` of all when none was asked; `pair` '' where content is not known.
+    """
+
+    problems: tuple[Problem, ...]
+    budget: Budget | None = None
+    overview: tuple[Budget, ...] = ()
+    pair: str = ""
+    stack: Stack | None = None
+
+    @property
+    def refused(self) -> bool:
+        """Whether the stack cannot be served."""
+        return any(problem.severity == "error" for problem in self.problems)
+
+
+def preflight(stack: Stack) -> list[Problem]:
+    """Every problem of the pair and its memory. A hub that cannot be reached is a warning here: the engine may have it all."""
+    return list(examine(stack, Source(need_hub=False)).problems)
+
+
+def examine(stack: Stack, source: Source) -> Examination:
+    """Find the facts, judge the pair, reckon the memory."""
+    found = find_both(stack, source)
+    problems = list(found.problems)
+    where, unknown = _accelerator(stack)
+    problems += unknown
+    if found.target is None:
+        return Examination(in_order(problems), stack=stack)
+    problems += judge_pair(stack, found.target, found.draft)
+    if found.draft is None and stack.draft.method in METHODS_WITH_WEIGHTS:
+        return Examination(in_order(problems), stack=stack)
+    budget: Budget | None = None
+    overview: tuple[Budget, ...] = ()
+    try:
+        if where:
+            budget = make_budget(stack, found.target, found.draft, where)
+            problems += judge_budget(stack, found.target, found.draft, budget)
+        elif not unknown:
+            overview = _overview(stack, found.target, found.draft)
+    except FactsError as error:
+        problems.append(Problem(f"memory not reckoned: {error}", rule="memory", severity="warning"))
+    return Examination(in_order(problems), budget, overview, _pair(found), stack)
+
+
+def _overview(stack: Stack, target: ModelFacts, draft: ModelFacts | None) -> tuple[Budget, ...]:
+    return tuple(make_budget(stack, target, draft, one) for one in ACCELERATORS.values())
+
+
+def _accelerator(stack: Stack) -> tuple[Accelerator | None, list[Problem]]:
+    """The one to reckon for; None: none was named."""
+    name = stack.engine.accelerator
+    if name is None:
+        if stack.engine.device == "cpu":
+            return this_machine(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")), []
+        return None, []
+    if found := find_accelerator(name):
+        return found, []
+    near = nearest_accelerator(name)
+    hint = f"Did you mean `{near}`?" if near else f"Known: {', '.join(ACCELERATORS)}."
+    return None, [Problem(f"{name!r} is not a known accelerator", "engine.accelerator", "accelerator", hint)]
+
+
+def _pair(found: Found) -> str:
+    """The pair's name where both sides' content is known: hub models."""
+    if not (found.target and found.draft and found.target.files and found.draft.files):
+        return ""
+    sides = ({"commit": facts.commit or "", **facts.files} for facts in (found.target, found.draft))
+    return pair_id(*sides)
+
+
+def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Errors, then warnings, then notes, each kind in file order; each once."""
+    rank = {"error": 0, "warning": 1}
+    return tuple(sorted(dict.fromkeys(problems), key=lambda p: (rank.get(p.severity, 2), p.line, p.column)))
