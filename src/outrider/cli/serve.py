@@ -105,7 +105,7 @@ def prepare(stack: Stack, engine: VllmEngine, note: Callable[[str], None]) -> tu
     for problem in (*engine.judge(stack, install), *preflight(stack)):
         if problem.severity == "error":
             refused.append(problem)
-        else:
+        elif problem.severity == "warning":
             note(problem.render())
     if refused:
         raise StackError("This stack cannot be served; nothing was loaded.", tuple(refused))
@@ -171,11 +171,12 @@ def curl_command(url: str, stack: Stack) -> str:
     body = {
         "model": stack.served_name,
         "stream": True,
-        "max_tokens": 160,
+        "max_tokens": 120,
+        "temperature": 0,
         "messages": [
             {
                 "role": "user",
-                "content": "Repeat this sentence five times: The quick brown fox jumps over the lazy dog.",
+                "content": "Say this three times: red, green, blue, yellow, red, green, blue, yellow.",
             }
         ],
     }
