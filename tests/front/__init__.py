@@ -1,0 +1,1 @@
+"""Tests on a running front, in a process of its own, before simulated engines."""
