@@ -124,7 +124,9 @@ def render(name: str, found: Examination, width: int) -> Iterator[str]:
     errors = sum(problem.severity == "error" for problem in found.problems)
     warnings = sum(problem.severity == "warning" for problem in found.problems)
     reasons = f"{errors} reason{'s' if errors != 1 else ''}"
-    said = f"refused, for {reasons}" if errors else "nothing speaks against it"
+    partly = any(problem.rule in ("facts", "engine-not-installed") for problem in found.problems)
+    fine = "nothing speaks against it" + (", as far as it was judged" if partly else "")
+    said = f"refused, for {reasons}" if errors else fine
     yield f"{said}{f'; {warnings} warning' + 's' * (warnings != 1) if warnings else ''}"
 
 

@@ -19,7 +19,7 @@ from outrider.stack.find_facts import Found, Source, find_both
 from outrider.stack.manifest import pair_id
 from outrider.stack.memory import Budget, judge_budget, make_budget
 from outrider.stack.models import METHODS_WITH_WEIGHTS, Stack
-from outrider.stack.pair import judge_pair
+from outrider.stack.pair import judge_pair, pinned
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def examine(stack: Stack, source: Source) -> Examination:
     where, unknown = _accelerator(stack)
     problems += unknown
     if found.target is None:
-        return Examination(in_order(problems), stack=stack)
+        return Examination(in_order((*problems, *pinned(stack))), stack=stack)
     problems += judge_pair(stack, found.target, found.draft)
     if found.draft is None and stack.draft.method in METHODS_WITH_WEIGHTS:
         return Examination(in_order(problems), stack=stack)

@@ -10,6 +10,7 @@ import difflib
 import types
 import typing
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
@@ -92,16 +93,16 @@ def _wrong_kind(wanted: str, given: object) -> tuple[str, str]:
     return f"must be {wanted}, not {_shown(given)}", hint
 
 
-def _out_of_bounds(kind: str, context: Mapping[str, object], given: object) -> str:
+def _out_of_bounds(kind: str, context: Mapping[str, Any], given: object) -> str:
     match kind:
         case "greater_than":
-            return f"must be more than {context['gt']}, not {_shown(given)}"
+            return f"must be more than {context['gt']:g}, not {_shown(given)}"
         case "greater_than_equal":
-            return f"must be at least {context['ge']}, not {_shown(given)}"
+            return f"must be at least {context['ge']:g}, not {_shown(given)}"
         case "less_than":
-            return f"must be less than {context['lt']}, not {_shown(given)}"
+            return f"must be less than {context['lt']:g}, not {_shown(given)}"
         case "less_than_equal":
-            return f"must be at most {context['le']}, not {_shown(given)}"
+            return f"must be at most {context['le']:g}, not {_shown(given)}"
         case "string_too_short":
             return "must not be empty"
         case "string_too_long":

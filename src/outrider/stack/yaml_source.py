@@ -26,6 +26,7 @@ _SCALARS = {
     "tag:yaml.org,2002:bool",
     "tag:yaml.org,2002:null",
 }
+_BLOCKS = {"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,9 @@ def _syntax_problem(error: yaml.MarkedYAMLError, file: str) -> Problem:
     mark = error.problem_mark or error.context_mark
     message = error.problem or error.context or "cannot be read"
     if error.context and error.problem:
-        message = f"{error.problem} ({error.context})"
+        began = error.context_mark
+        elsewhere = f" that begins in line {began.line + 1}" if began and mark and began.line != mark.line else ""
+        message = f"{error.problem} ({error.context}{elsewhere})"
     hint = "Indent with spaces." if "\\t" in message else ""
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     return Problem(f"not YAML: {message}", rule="syntax", hint=hint, file=file, line=line, column=column)
@@ -146,6 +149,8 @@ class _Reader:
             if self.count == MAX_VALUES + 1:
                 self._refuse(node, path, f"more than {MAX_VALUES} values (aliases are counted each time)")
             return None
+        if not isinstance(node, yaml.ScalarNode) and node.tag not in _BLOCKS:
+            return self._refuse(node, path, f"the tag {node.tag.removeprefix('tag:yaml.org,2002:')} is not read here")
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path, (*above, id(node)))
         if isinstance(node, yaml.SequenceNode):
