@@ -19,4 +19,9 @@ def pair() -> Iterator[tuple[Front, Sim]]:
     """A front before one engine, shared by the tests of a module; they leave it as they found it."""
     with bed() as made:
         sim = made.sim(ttft_ms=2, step_ms=1, chunks=4)
-        yield made.front(sim, settings={"body_timeout_s": 1.0, "max_body_bytes": 65536, "max_context_tokens": 4096}), sim
+        yield (
+            made.front(
+                sim, settings={"body_timeout_s": 1.0, "max_body_bytes": 65536, "max_context_tokens": 4096}
+            ),
+            sim,
+        )

@@ -22,7 +22,9 @@ Json = dict[str, Any]
 
 def chat(**members: object) -> bytes:
     """A chat request's body."""
-    return json.dumps({"model": "sim", "messages": [{"role": "user", "content": "hello"}], **members}).encode()
+    return json.dumps(
+        {"model": "sim", "messages": [{"role": "user", "content": "hello"}], **members}
+    ).encode()
 
 
 def wait_until(condition: Callable[[], object], timeout_s: float = 5.0) -> None:
@@ -83,7 +85,12 @@ def raw(port: int, data: bytes, timeout_s: float = 10.0) -> bytes:
 
 def post(body: bytes, *headers: str, path: str = CHAT) -> bytes:
     """The bytes of a POST."""
-    lines = [f"POST {path} HTTP/1.1", "host: x", "content-type: application/json", f"content-length: {len(body)}"]
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "host: x",
+        "content-type: application/json",
+        f"content-length: {len(body)}",
+    ]
     return "\r\n".join([*lines, *headers, "", ""]).encode() + body
 
 

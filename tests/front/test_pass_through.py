@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.front.harness import CHAT, Bed, Front, Sim, ask, chat, payloads
+from tests.front.harness import CHAT, Bed, Front, Sim, ask, chat, payloads, post, raw
 
 Pair = tuple[Front, Sim]
 STAMP = b'"vllm_xargs":{"outrider_draft":"ngram"}'
@@ -14,7 +14,7 @@ def test_a_whole_answer_passes_byte_by_byte(pair: Pair) -> None:
     """What the engine answers to the request as we sent it is what the client gets."""
     front, sim = pair
     answer = ask(front.port, "POST", CHAT, chat())
-    headers, sent = sim.last()
+    _, sent = sim.last()
     assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
     assert answer.body == ask(sim.port, "POST", CHAT, sent).body
 
@@ -52,7 +52,9 @@ def test_the_request_keeps_its_bytes(pair: Pair) -> None:
     assert sent == b"{" + STAMP + b"," + body[1:].encode()
 
 
-@pytest.mark.parametrize("key", ["vllm_xargs", "vllm\\u005fxargs", "cache_salt", "priority", "kv_transfer_params"])
+@pytest.mark.parametrize(
+    "key", ["vllm_xargs", "vllm\\u005fxargs", "cache_salt", "priority", "kv_transfer_params"]
+)
 def test_a_clients_own_stamp_and_engine_fields_are_dropped(pair: Pair, key: str) -> None:
     """A client can neither choose its draft nor set what belongs to the engine."""
     front, sim = pair
@@ -155,8 +157,8 @@ def test_completions_stream_too(pair: Pair) -> None:
 def test_old_clients_get_a_stream_until_close(pair: Pair) -> None:
     """HTTP/1.0 knows no chunks: the same events, ended by the connection."""
     front, _ = pair
-    from tests.front.harness import post, raw
-
-    head, _, body = raw(front.port, post(chat(stream=True)).replace(b"HTTP/1.1", b"HTTP/1.0")).partition(b"\r\n\r\n")
+    head, _, body = raw(front.port, post(chat(stream=True)).replace(b"HTTP/1.1", b"HTTP/1.0")).partition(
+        b"\r\n\r\n"
+    )
     assert b"transfer-encoding" not in head
     assert body == ask(front.port, "POST", CHAT, chat(stream=True)).body

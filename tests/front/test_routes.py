@@ -7,6 +7,7 @@ import pytest
 from tests.front.harness import CHAT, Bed, Front, Sim, ask, chat
 
 Pair = tuple[Front, Sim]
+ANYWHERE = "0.0.0.0"  # noqa: S104  # that this is refused without keys is what is tested
 
 
 def key_rule(name: str, key: str, **members: object) -> dict[str, object]:
@@ -84,7 +85,9 @@ def test_an_unknown_model_is_not_found(pair: Pair) -> None:
 def test_keys(bed: Bed) -> None:
     """Without or with a wrong key nothing but health and metrics answers; the key itself is never logged."""
     sim = bed.sim()
-    front = bed.front(sim, settings={"host": "0.0.0.0", "keys": [key_rule("one", "sk-one"), key_rule("two", "sk-two")]})
+    front = bed.front(
+        sim, settings={"host": ANYWHERE, "keys": [key_rule("one", "sk-one"), key_rule("two", "sk-two")]}
+    )
     for headers in ({}, {"Authorization": "Bearer sk-wrong"}, {"Authorization": "Basic sk-one"}):
         for method, path in (("POST", CHAT), ("GET", "/v1/models"), ("GET", "/version")):
             answer = ask(front.port, method, path, chat() if method == "POST" else None, **headers)
@@ -101,7 +104,7 @@ def test_keys(bed: Bed) -> None:
 def test_an_open_door_is_refused(bed: Bed) -> None:
     """Listening where other machines reach needs keys, and the error says what to do."""
     with pytest.raises(AssertionError, match=r"without API keys[\s\S]*serve\.keys"):
-        bed.front(settings={"host": "0.0.0.0"})
+        bed.front(settings={"host": ANYWHERE})
 
 
 def test_a_taken_port_is_told(bed: Bed, pair: Pair) -> None:

@@ -107,6 +107,8 @@ class ClientConnection(asyncio.Protocol):
             except RequestError as error:
                 self._refusal = error
         if self._refusal is not None:
+            # Where the next request would begin is not certain.
+            self._keep_alive = False
             self._app.refused(self, self._refusal)
             self.refuse(self._refusal)
         elif self._whole:

@@ -33,7 +33,7 @@ class Receiver(Protocol):
         """More of the body, or its end, or both; comes right after the head, be it empty."""
 
     def answer_broken(self, reused: bool) -> None:
-        """The connection broke; `reused` says that it had served a request before and could have been stale."""
+        """The connection broke before the answer was whole; `reused` says that it had served before."""
 
     def unreachable(self) -> None:
         """No connection came to be, so nothing was sent."""

@@ -22,7 +22,9 @@ from outrider.front.stream import UsageFilter
 if TYPE_CHECKING:
     from outrider.front.dispatch import Dispatcher
 
-# A kept-alive connection that breaks this soon after a request was sent into it was being closed already.
+# A connection that breaks this soon after a request was sent into it, without a byte back, was being closed already: an
+# idle one that had come of age, or one of an engine that was just ending. Such a request is sent once more: at once, or
+# when the engine is there again.
 STALE_WITHIN_S = 1.0
 
 
@@ -146,7 +148,7 @@ class Exchange:
         return not self._ended
 
     def unreachable(self) -> None:
-        """Nothing was sent: the request waits on, first in its lane, until an engine is there again."""
+        """Nothing came of it: the request waits on, first in its lane, until an engine is there again."""
         if self._ended or self._upstream is None:
             return
         upstream, self._upstream = self._upstream, None
@@ -205,10 +207,13 @@ class Exchange:
         """The engine's connection broke before the answer was whole."""
         if self._ended:
             return
-        stale = reused and not self._answered and self._dispatcher.now() - self._sent_s < STALE_WITHIN_S
+        stale = not self._answered and self._dispatcher.now() - self._sent_s < STALE_WITHIN_S
         if stale and not self._retried:
             self._retried = True
-            self._send(None)
+            if reused:
+                self._send(None)
+            else:
+                self.unreachable()
             return
         self._fail(engine_fault("The engine ended before its answer did.", code="engine_lost"))
 

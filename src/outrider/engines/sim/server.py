@@ -67,6 +67,7 @@ class Connection(asyncio.Protocol):
         self.timer: asyncio.TimerHandle | None = None
         self.ask: Ask | None = None
         self.served = 0
+        self.paused = False
         self.begin_message()
 
     def begin_message(self) -> None:
@@ -87,6 +88,14 @@ class Connection(asyncio.Protocol):
         if self.ask is not None:
             self.simulation.running -= 1
             self.simulation.aborted += 1
+
+    def pause_writing(self) -> None:
+        """The reader is slow: generate nothing more for the moment."""
+        self.paused = True
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self.paused = False
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser."""
@@ -178,6 +187,9 @@ class Connection(asyncio.Protocol):
         """Send one chunk and set the timer for the next; the schedule does not drift with the load."""
         ask, script = self.ask, self.simulation.script
         if ask is None or self.sent == script.stall_after:
+            return
+        if self.paused:
+            self.timer = self.loop.call_later(0.005, self.stream)
             return
         if self.sent == script.cut_after:
             self.transport.abort()

@@ -1,0 +1,247 @@
+"""Clients that send too much, too slowly, or not HTTP: a clear error each, and the next client is served."""
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.front.harness import CHAT, Bed, Front, Sim, ask, chat, payloads, post, raw, wait_until
+
+Pair = tuple[Front, Sim]
+
+
+@pytest.fixture(autouse=True)
+def still_serving(pair: Pair) -> Iterator[None]:
+    """After every one of these clients the front serves the next and holds nothing of the last."""
+    yield
+    front, _ = pair
+    assert ask(front.port, "POST", CHAT, chat()).status == 200
+    wait_until(lambda: front.metric("outrider_requests_running") == 0)
+    wait_until(lambda: front.metric("outrider_client_connections") == 1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b'{"model": sim}',
+        b"[]",
+        b"",
+        b'{"messages":"\xff\xfe"}',
+        b'{"a":' * 100 + b"1",
+        b'{"a":' + b"[" * 30000,
+        b'{"stream":NaN}',
+    ],
+)
+def test_malformed_bodies(pair: Pair, body: bytes) -> None:
+    """Broken JSON, invalid UTF-8, deep nesting: 400, and nothing reaches the engine."""
+    front, sim = pair
+    before = sim.metric("requests_total")
+    answer = ask(front.port, "POST", CHAT, body)
+    assert (answer.status, answer.error["type"]) == (400, "invalid_request_error")
+    assert sim.metric("requests_total") == before
+
+
+def test_a_hundred_megabytes_are_refused_unread(pair: Pair) -> None:
+    """By its length alone, before a byte of the body has been sent."""
+    request = post(b"")[:-4].replace(b"content-length: 0", b"content-length: 100000000") + b"\r\n\r\n"
+    answer = raw(pair[0].port, request)
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b'"body_too_large"' in answer
+
+
+def test_a_hundred_megabytes_sent_all_the_same(pair: Pair) -> None:
+    """A client that sends without asking still gets to read the refusal, and the front's memory does not grow."""
+    front, _ = pair
+    before = front.resident_bytes()
+    answer = ask(front.port, "POST", CHAT, b" " * 100_000_000)
+    assert (answer.status, answer.error["code"]) == (413, "body_too_large")
+    assert front.resident_bytes() - before < 20_000_000
+
+
+def test_chunked_bodies_have_the_same_limit(pair: Pair) -> None:
+    """A body without a length is refused as soon as it is too large."""
+    answer = ask(pair[0].port, "POST", CHAT, iter([b" " * 50_000] * 20))
+    assert (answer.status, answer.error["code"]) == (413, "body_too_large")
+
+
+def test_chunked_bodies_work(pair: Pair) -> None:
+    """A body in chunks within the limit is as good as one with a length."""
+    body = chat()
+    assert ask(pair[0].port, "POST", CHAT, iter([body[:10], body[10:]])).status == 200
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f"x-{n}: 1" for n in range(200)],
+        ["x: " + "y" * 40_000],
+        ["x" * 40_000 + ": y"],
+    ],
+)
+def test_heads_are_limited(pair: Pair, lines: list[str]) -> None:
+    """Too many or too large headers: 431."""
+    assert raw(pair[0].port, post(chat(), *lines)).startswith(b"HTTP/1.1 431 ")
+
+
+def test_an_endless_head_is_cut_off(pair: Pair) -> None:
+    """A header line that never ends is refused when it is too long, not collected for ever."""
+    assert raw(pair[0].port, b"GET /healthz HTTP/1.1\r\nx: " + b"y" * 300_000).startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        post(b"0\r\n\r\n", "transfer-encoding: chunked"),
+        post(b"0\r\n\r\n", "Transfer-Encoding : chunked"),
+        post(b"{}", "content-length: 3"),
+        post(b"{}").replace(b"content-length: 2", b"content-length: -2"),
+        post(b"{}").replace(b"content-length: 2", b"content-length: 0x2"),
+        post(b"0\r\n\r\n").replace(b"content-length: 5", b"transfer-encoding: gzip, chunked"),
+        post(b"zz\r\n{}\r\n0\r\n\r\n").replace(b"content-length: 13", b"transfer-encoding: chunked"),
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"nonsense\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nhost: x\r\nbad header: 1\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+        b"CONNECT x:80 HTTP/1.1\r\nhost: x\r\n\r\n",
+    ],
+)
+def test_ambiguous_framing_is_refused(pair: Pair, request_bytes: bytes) -> None:
+    """Whatever two parsers could read in two ways, and what is no HTTP, is refused and its connection closed."""
+    answer = raw(pair[0].port, request_bytes)
+    assert answer.split(b" ")[1] in (b"400", b"404", b"405", b"413"), answer
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert b"connection: close" in answer
+
+
+def test_other_content_types_are_refused(pair: Pair) -> None:
+    """What a web page of another site could send without being asked is not JSON by its header."""
+    answer = ask(pair[0].port, "POST", CHAT, chat(), content_type="text/plain")
+    assert (answer.status, answer.error["code"]) == (415, "unsupported_media_type")
+
+
+def test_a_body_that_does_not_come_times_out(pair: Pair) -> None:
+    """408 within the time a request may take, drip-fed or not."""
+    with socket.create_connection(("127.0.0.1", pair[0].port), timeout=10) as connection:
+        begun = time.monotonic()
+        connection.sendall(post(chat())[:-5])
+        answer = connection.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert 0.9 < time.monotonic() - begun < 3
+
+
+def test_a_silent_connection_is_closed(pair: Pair) -> None:
+    """A client that connects and says nothing holds its place only for so long."""
+    with socket.create_connection(("127.0.0.1", pair[0].port), timeout=10) as connection:
+        assert connection.recv(1) == b""
+
+
+def test_expect_continue_is_answered(pair: Pair) -> None:
+    """A client that waits for leave to send its body gets it, or the refusal."""
+    body = chat()
+    with socket.create_connection(("127.0.0.1", pair[0].port), timeout=10) as connection:
+        connection.sendall(post(body, "expect: 100-continue")[: -len(body)])
+        assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(body)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+    refused = raw(
+        pair[0].port, b"POST /nowhere HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n"
+    )
+    assert refused.startswith(b"HTTP/1.1 404 ")
+
+
+def test_a_connection_serves_many_requests(pair: Pair) -> None:
+    """Kept alive across answers, streams and refusals."""
+    with socket.create_connection(("127.0.0.1", pair[0].port), timeout=10) as connection:
+        for body, status in ((chat(), 200), (b"{", 400), (chat(stream=True), 200), (chat(), 200)):
+            connection.sendall(post(body))
+            answer = b""
+            while not answer.endswith((b"}", b"0\r\n\r\n")):
+                piece = connection.recv(65536)
+                assert piece, answer
+                answer += piece
+            assert answer.startswith(b"HTTP/1.1 %d " % status)
+
+
+def test_pipelined_requests_are_not_mixed_up(pair: Pair) -> None:
+    """The first is answered, then the connection closes: the second is neither lost in silence nor answered twice."""
+    front, sim = pair
+    before = sim.metric("requests_total")
+    answer = raw(front.port, post(chat()) + post(chat(stream=True)))
+    assert answer.count(b"HTTP/1.1 200 OK") == 1
+    assert b"connection: close" in answer
+    assert sim.metric("requests_total") == before + 1
+
+
+def test_a_second_request_during_a_stream_waits_for_nobody(pair: Pair) -> None:
+    """Bytes that come while an answer is under way do not disturb it."""
+    with socket.create_connection(("127.0.0.1", pair[0].port), timeout=10) as connection:
+        connection.sendall(post(chat(stream=True, max_tokens=100)))
+        received = connection.recv(300)
+        connection.sendall(post(chat()))
+        while piece := connection.recv(65536):
+            received += piece
+    assert received.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+    assert received.count(b"HTTP/1.1 ") == 1
+
+
+def test_too_many_connections(bed: Bed, pair: Pair) -> None:
+    """One more than allowed is told so; when one leaves, the next is served."""
+    front = bed.front(pair[1], settings={"max_connections": 3})
+    held = [socket.create_connection(("127.0.0.1", front.port)) for _ in range(3)]
+    try:
+        refused = raw(front.port, b"")
+        assert refused.startswith(b"HTTP/1.1 503 ")
+        assert b"retry-after" in refused
+    finally:
+        for connection in held:
+            connection.close()
+    wait_until(lambda: ask(front.port, "GET", "/healthz").status == 200)
+
+
+def test_a_slow_reader_costs_no_memory_and_is_dropped(bed: Bed) -> None:
+    """The engine's side waits for a client that does not read; at last it is dropped and the engine's work stops."""
+    sim = bed.sim(step_ms=0, chunk_chars=20_000, chunks=8000, context_tokens=10**6)
+    front = bed.front(sim, settings={"write_timeout_s": 1.0})
+    before = front.resident_bytes()
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", front.port))
+        connection.sendall(post(chat(stream=True)))
+        wait_until(lambda: sim.metric("requests_aborted_total") == 1, 10)
+    assert front.resident_bytes() - before < 20_000_000
+    assert ask(front.port, "GET", "/healthz").status == 200
+    assert front.metric('outrider_requests_total{lane="interactive",outcome="client_gone"}') == 1
+
+
+def test_a_reader_that_pauses_gets_everything(bed: Bed) -> None:
+    """Held up for a while and then read on, a stream is whole."""
+    sim = bed.sim(step_ms=0, chunk_chars=20_000, chunks=400, context_tokens=10**6)
+    front = bed.front(sim)
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        connection.connect(("127.0.0.1", front.port))
+        connection.sendall(post(chat(stream=True), "connection: close"))
+        time.sleep(0.3)
+        received = b""
+        while piece := connection.recv(1 << 20):
+            received += piece
+    assert received.count(b'"content":"tok') == 400
+    assert received.endswith(b"0\r\n\r\n")
+
+
+def test_events_survive_any_cut_by_the_network(pair: Pair) -> None:
+    """A stream read byte by byte is the stream."""
+    front, _ = pair
+    whole = ask(front.port, "POST", CHAT, chat(stream=True)).body
+    assert payloads(whole)[-1] == "[DONE]"
+    with socket.create_connection(("127.0.0.1", front.port), timeout=10) as connection:
+        for byte in post(chat(stream=True), "connection: close"):
+            connection.sendall(bytes([byte]))
+        received = b""
+        while piece := connection.recv(1):
+            received += piece
+    events = [part for part in received.split(b"\r\n") if part.startswith(b"data:")]
+    assert b"".join(events) == whole

@@ -1,0 +1,233 @@
+"""Engines that fail, stall, die and come back: what was begun ends with an error event, what waits is kept."""
+
+import http.client
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.front.harness import CHAT, Answer, Bed, Front, Sim, ask, chat, payloads, wait_until
+
+
+def begin_stream(
+    front: Front, **members: object
+) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+    """A stream whose head has come."""
+    connection = http.client.HTTPConnection("127.0.0.1", front.port, timeout=20)
+    connection.request("POST", CHAT, chat(stream=True, **members), {"content-type": "application/json"})
+    return connection, connection.getresponse()
+
+
+def later(pool: ThreadPoolExecutor, front: Front, body: bytes) -> Callable[[], Answer]:
+    """A request under way in a thread; call for its answer."""
+    return pool.submit(ask, front.port, "POST", CHAT, body).result
+
+
+def test_a_client_that_goes_frees_its_slot_and_stops_the_engine(bed: Bed) -> None:
+    """In mid-stream: the engine sees its client go, and the next request has the place at once."""
+    sim = bed.sim(step_ms=20)
+    front = bed.front(sim, concurrency=1)
+    connection, response = begin_stream(front, max_tokens=4000)
+    response.read(10)
+    connection.close()
+    response.close()
+    wait_until(lambda: sim.metric("requests_aborted_total") == 1)
+    assert ask(front.port, "POST", CHAT, chat(max_tokens=1)).status == 200
+    assert front.metric('outrider_requests_total{lane="interactive",outcome="client_gone"}') == 1
+
+
+def test_a_client_that_goes_while_it_waits_is_never_sent(bed: Bed) -> None:
+    """Its request leaves the queue."""
+    sim = bed.sim(step_ms=20)
+    front = bed.front(sim, concurrency=1)
+    connection, response = begin_stream(front, max_tokens=50)
+    waiting = http.client.HTTPConnection("127.0.0.1", front.port)
+    waiting.request("POST", CHAT, chat(), {"content-type": "application/json"})
+    wait_until(lambda: front.metric('outrider_requests_waiting{lane="interactive"}') == 1)
+    waiting.close()
+    wait_until(lambda: front.metric('outrider_requests_waiting{lane="interactive"}') == 0)
+    response.read()
+    connection.close()
+    assert sim.metric("requests_total") == 1
+
+
+def test_a_cut_stream_ends_with_an_error_event(bed: Bed) -> None:
+    """The client gets what came, an event in OpenAI's form, no [DONE], and a connection that ends in good order."""
+    front = bed.front(bed.sim(cut_after=2))
+    answer = ask(front.port, "POST", CHAT, chat(stream=True))
+    events = payloads(answer.body)
+    assert answer.status == 200
+    assert sum(bool(e.get("choices", [{}])[0].get("delta", {}).get("content")) for e in events[:-1]) == 2
+    assert events[-1]["error"]["code"] == "engine_lost"
+    assert front.metric('outrider_requests_total{lane="interactive",outcome="engine_error"}') == 1
+
+
+def test_an_engine_that_dies_before_its_answer_is_502(bed: Bed) -> None:
+    """A request that does not stream gets its error as a status."""
+    sim = bed.sim(ttft_ms=5000)
+    front = bed.front(sim)
+    with ThreadPoolExecutor() as pool:
+        answer = later(pool, front, chat())
+        wait_until(
+            lambda: front.metric("outrider_requests_running") == 1 and sim.metric("requests_running") == 1
+        )
+        time.sleep(1.1)  # long enough that it cannot have been a stale connection
+        sim.kill()
+        assert answer().status == 502
+    assert answer().error["code"] == "engine_lost"
+
+
+def test_an_engine_killed_in_mid_stream_keeps_the_queue(bed: Bed) -> None:
+    """The stream ends with an error event; those that wait are answered by the engine that comes back."""
+    sim = bed.sim(step_ms=20)
+    front = bed.front(sim, concurrency=1)
+    connection, response = begin_stream(front, max_tokens=4000)
+    with ThreadPoolExecutor() as pool:
+        answers = [later(pool, front, chat(max_tokens=1)) for _ in range(5)]
+        wait_until(lambda: front.metric('outrider_requests_waiting{lane="interactive"}') == 5)
+        sim.kill()
+        assert payloads(response.read())[-1]["error"]["code"] == "engine_lost"
+        connection.close()
+        time.sleep(0.3)
+        assert front.metric('outrider_requests_waiting{lane="interactive"}') >= 4
+        assert front.metric("queue_wait_ms") > 250
+        revived = bed.sim(port=sim.port)
+        assert [answer().status for answer in answers] == [200] * 5
+    assert revived.metric("requests_total") == 5
+
+
+def test_a_stale_connection_is_tried_again_once(bed: Bed) -> None:
+    """An engine that closes a kept-alive connection as we send into it does not cost the client its request."""
+    sim = bed.sim(reuse="false", ttft_ms=1, step_ms=1)
+    front = bed.front(sim)
+    assert [ask(front.port, "POST", CHAT, chat()).status for _ in range(4)] == [200] * 4
+
+
+def test_a_queue_that_is_full_says_when_to_come_back(bed: Bed) -> None:
+    """429 with Retry-After, at once."""
+    front = bed.front(
+        bed.sim(step_ms=20), concurrency=1, settings={"lanes": {"interactive": {"max_queue": 1}}}
+    )
+    connection, _ = begin_stream(front, max_tokens=4000)
+    with ThreadPoolExecutor() as pool:
+        later(pool, front, chat(max_tokens=1))
+        wait_until(lambda: front.metric('outrider_requests_waiting{lane="interactive"}') == 1)
+        answer = ask(front.port, "POST", CHAT, chat())
+        assert (answer.status, answer.error["code"]) == (429, "queue_full")
+        assert int(answer.headers["retry-after"]) >= 1
+        connection.close()
+
+
+def test_waiting_too_long_is_503(bed: Bed) -> None:
+    """With no engine at all a request waits its lane's time, then is told to come back."""
+    front = bed.front(settings={"lanes": {"interactive": {"queue_timeout_s": 0.4}}})
+    begun = time.monotonic()
+    answer = ask(front.port, "POST", CHAT, chat())
+    assert (answer.status, answer.error["code"]) == (503, "queue_timeout")
+    assert int(answer.headers["retry-after"]) >= 1
+    assert 0.3 < time.monotonic() - begun < 2
+
+
+def test_the_deadline_of_an_answer(bed: Bed) -> None:
+    """An engine that stalls: 504, or an error event where the stream has begun; its work is stopped."""
+    sim = bed.sim(ttft_ms=10_000)
+    front = bed.front(sim, settings={"request_timeout_s": 0.5})
+    answer = ask(front.port, "POST", CHAT, chat())
+    assert (answer.status, answer.error["code"]) == (504, "deadline_exceeded")
+    sim.script(ttft_ms=1, stall_after=2)
+    events = payloads(ask(front.port, "POST", CHAT, chat(stream=True)).body)
+    assert events[-1]["error"]["code"] == "deadline_exceeded"
+    wait_until(lambda: sim.metric("requests_aborted_total") == 2)
+    assert front.metric('outrider_requests_total{lane="interactive",outcome="deadline"}') == 2
+
+
+def test_interactive_before_batch(bed: Bed) -> None:
+    """By the lane of their keys, whoever came first."""
+    import hashlib
+
+    rules = [
+        {"name": lane, "sha256": hashlib.sha256(lane.encode()).hexdigest(), "lane": lane}
+        for lane in ("interactive", "batch")
+    ]
+    front = bed.front(bed.sim(step_ms=20, chunks=10), concurrency=1, settings={"keys": rules})
+    order: list[str] = []
+
+    def run(lane: str) -> None:
+        assert ask(front.port, "POST", CHAT, chat(), Authorization=f"Bearer {lane}").status == 200
+        order.append(lane)
+
+    first = threading.Thread(target=run, args=("interactive",))
+    first.start()
+    wait_until(lambda: front.metric("outrider_requests_running") == 1)
+    others = []
+    for number, lane in enumerate(("batch", "interactive")):
+        others.append(threading.Thread(target=run, args=(lane,)))
+        others[-1].start()
+        wait_until(
+            lambda lane=lane, number=number: front.metric(f'outrider_requests_waiting{{lane="{lane}"}}') == 1
+        )
+    for thread in (first, *others):
+        thread.join()
+    assert order == ["interactive", "interactive", "batch"]
+
+
+def test_least_in_flight_is_chosen(bed: Bed) -> None:
+    """Two engines share the load evenly."""
+    sims: list[Sim] = [bed.sim(ttft_ms=200), bed.sim(ttft_ms=200)]
+    front = bed.front(*sims, concurrency=4)
+    with ThreadPoolExecutor(8) as pool:
+        answers = [later(pool, front, chat(max_tokens=1)) for _ in range(8)]
+        assert [answer().status for answer in answers] == [200] * 8
+    assert [sim.metric("requests_total") for sim in sims] == [4, 4]
+
+
+def test_sigterm_drains(bed: Bed) -> None:
+    """No new work, the stream and what waits finish, then the process ends well."""
+    front = bed.front(bed.sim(step_ms=10), concurrency=1, drain_timeout_s=10.0)
+    connection, response = begin_stream(front, max_tokens=60)
+    with ThreadPoolExecutor() as pool:
+        waiting = later(pool, front, chat(max_tokens=1))
+        wait_until(lambda: front.metric('outrider_requests_waiting{lane="interactive"}') == 1)
+        idle = http.client.HTTPConnection("127.0.0.1", front.port, timeout=5)
+        idle.request("GET", "/healthz")
+        idle.getresponse().read()
+        front.terminate()
+        time.sleep(0.2)
+        refused = False
+        try:
+            ask(front.port, "POST", CHAT, chat())
+        except ConnectionError:
+            refused = True
+        assert refused
+        assert payloads(response.read())[-1] == "[DONE]"
+        assert waiting().status == 200
+    connection.close()
+    idle.close()
+    assert front.process.wait(5) == 0
+
+
+def test_a_drain_ends_in_time(bed: Bed) -> None:
+    """A stream that outlasts the drain is told so, and the engine's work is stopped."""
+    sim = bed.sim(step_ms=20)
+    front = bed.front(sim, drain_timeout_s=0.3)
+    connection, response = begin_stream(front, max_tokens=4000)
+    front.terminate()
+    assert payloads(response.read())[-1]["error"]["code"] == "shutting_down"
+    connection.close()
+    assert front.process.wait(5) == 0
+    wait_until(lambda: sim.metric("requests_aborted_total") == 1)
+
+
+def test_a_request_that_kills_engines_is_tried_once_more_at_most(bed: Bed) -> None:
+    """An engine that dies of a request within the moment gets it a second time after its restart, and never a third."""
+    sim = bed.sim(die_after_requests=0)
+    front = bed.front(sim)
+    with ThreadPoolExecutor() as pool:
+        answer = later(pool, front, chat())
+        sim.process.wait(5)
+        revived = bed.sim(port=sim.port, die_after_requests=0)
+        assert answer().status == 502
+    revived.process.wait(5)
+    last = bed.sim(port=sim.port)
+    assert ask(front.port, "POST", CHAT, chat()).status == 200
+    assert last.metric("requests_total") == 1
