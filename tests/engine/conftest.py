@@ -17,6 +17,7 @@ import httpx
 import pytest
 import yaml
 
+from outrider.stack.load import built_in_text
 from tests.shared import shared_path
 
 START_S = 240.0
@@ -29,6 +30,7 @@ class Served:
     process: subprocess.Popen[str]
     lines: list[str] = field(default_factory=list)
     url: str = ""
+    reader: threading.Thread | None = None
     model: str = "SmolLM2-135M-Instruct"
 
     def wait_for(self, pattern: str, timeout_s: float = 30.0, since: int = 0) -> re.Match[str]:
@@ -47,7 +49,10 @@ class Served:
         """SIGTERM; its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout_s)
+        status = self.process.wait(timeout_s)
+        if self.reader:
+            self.reader.join(10)
+        return status
 
     def engine_pids(self) -> list[int]:
         """Processes whose parent is the service: the engine's first process."""
@@ -68,10 +73,12 @@ def start(*args: str, ready: bool = True) -> Served:
 
     def read() -> None:
         assert process.stderr is not None
-        for line in process.stderr:
-            served.lines.append(line.rstrip("\n"))
+        with process.stderr:
+            for line in process.stderr:
+                served.lines.append(line.rstrip("\n"))
 
-    threading.Thread(target=read, daemon=True).start()
+    served.reader = threading.Thread(target=read, daemon=True)
+    served.reader.start()
     if ready:
         served.url = served.wait_for(r"listening on (http://\S+)", START_S).group(1)
     return served
@@ -79,9 +86,7 @@ def start(*args: str, ready: bool = True) -> Served:
 
 def write_stack(folder: Path, changes: dict[str, dict[str, object]]) -> Path:
     """The built-in stack with some sections changed, as a file."""
-    from outrider.stack.load import BUILT_IN
-
-    stack = yaml.safe_load(BUILT_IN.read_text())
+    stack = yaml.safe_load(built_in_text())
     for section, values in changes.items():
         stack[section] = {**stack.get(section, {}), **values}
     path = folder / "stack.yaml"

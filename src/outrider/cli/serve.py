@@ -176,7 +176,7 @@ def curl_command(url: str, stack: Stack) -> str:
         "messages": [
             {
                 "role": "user",
-                "content": "Say this three times: red, green, blue, yellow, red, green, blue, yellow.",
+                "content": "Say exactly this three times: red, green, blue, yellow, red, green, blue, yellow.",
             }
         ],
     }
