@@ -123,7 +123,9 @@ def _syntax_problem(error: yaml.MarkedYAMLError, file: str) -> Problem:
     message = error.problem or error.context or "cannot be read"
     if error.context and error.problem:
         began = error.context_mark
-        elsewhere = f" that begins in line {began.line + 1}" if began and mark and began.line != mark.line else ""
+        elsewhere = (
+            f" that begins in line {began.line + 1}" if began and mark and began.line != mark.line else ""
+        )
         message = f"{error.problem} ({error.context}{elsewhere})"
     hint = "Indent with spaces." if "\\t" in message else ""
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
@@ -150,7 +152,9 @@ class _Reader:
                 self._refuse(node, path, f"more than {MAX_VALUES} values (aliases are counted each time)")
             return None
         if not isinstance(node, yaml.ScalarNode) and node.tag not in _BLOCKS:
-            return self._refuse(node, path, f"the tag {node.tag.removeprefix('tag:yaml.org,2002:')} is not read here")
+            return self._refuse(
+                node, path, f"the tag {node.tag.removeprefix('tag:yaml.org,2002:')} is not read here"
+            )
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path, (*above, id(node)))
         if isinstance(node, yaml.SequenceNode):

@@ -61,7 +61,10 @@ def test_draft_parallel_one_or_the_targets(parallel: int) -> None:
         ("{method: none, draft_length: 3}", ["draft-model"]),
         ("{method: ngram, ngram: {min_tokens: 5, max_tokens: 4}}", ["ngram-range"]),
         ("{method: ngram, ngram: {min_tokens: 4, max_tokens: 4}}", []),
-        ("{method: ngram, draft_length: 5, draft_length_by_batch: [[1, 16, 5], [17, 64, 3], [65, 512, 0]]}", []),
+        (
+            "{method: ngram, draft_length: 5, draft_length_by_batch: [[1, 16, 5], [17, 64, 3], [65, 512, 0]]}",
+            [],
+        ),
         ("{method: ngram, draft_length_by_batch: [[1, 1, 0], [2, 2, 3]]}", []),
         ("{method: ngram, draft_length_by_batch: [[2, 16, 3]]}", ["batch-schedule"]),
         ("{method: ngram, draft_length_by_batch: [[1, 16, 3], [18, 64, 2]]}", ["batch-schedule"]),
@@ -78,7 +81,14 @@ def test_draft_fields(draft: str, expected: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("host", "open_door"),
-    [("127.0.0.1", False), ("127.1.2.3", False), ("'::1'", False), ("localhost", False), ("0.0.0.0", True), ("example.org", True)],
+    [
+        ("127.0.0.1", False),
+        ("127.1.2.3", False),
+        ("'::1'", False),
+        ("localhost", False),
+        ("0.0.0.0", True),  # noqa: S104  # refused by the very rule under test
+        ("example.org", True),
+    ],
 )
 def test_keys_are_needed_beyond_loopback(host: str, open_door: bool) -> None:
     """Any address that others can reach is refused without keys, and accepted with one."""

@@ -14,7 +14,9 @@ DOCS = Path(__file__).parents[3] / "docs"
 def test_the_committed_pages_are_fresh() -> None:
     """docs/ holds what `python -m outrider.stack.schema` writes now."""
     for name, text in schema.pages().items():
-        assert (DOCS / name).read_text(encoding="utf-8") == text, f"run python -m outrider.stack.schema: {name} is stale"
+        assert (DOCS / name).read_text(encoding="utf-8") == text, (
+            f"run python -m outrider.stack.schema: {name} is stale"
+        )
 
 
 def test_every_field_is_described() -> None:
