@@ -1,7 +1,7 @@
 """One engine, run to its end in a process of its own: ``python plugin_probe.py '{job}' RESULT`` writes JSON.
 
-Job: ``model``, ``speculative`` (vLLM's own config, or null), ``samples`` (how often the prompt is sampled), ``seeded``
-(whether to send seeded requests with a prompt longer than one step takes, last because they can end the engine).
+Job: ``model``, ``speculative`` (vLLM's own config, or null), ``samples`` (how often the short prompt is sampled). Seeded
+requests with a prompt longer than one step takes come last, because they can end the engine.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ LONG_PROMPT = "The harbour was quiet that evening and the boats lay still. " * 2
 
 
 def run(job: dict[str, object]) -> dict[str, object]:
-    """Sampled tokens of the short prompt, the engine's draft counters, and texts of the seeded requests."""
+    """Sampled tokens of the short prompt, the engine's draft counters, texts of the seeded requests."""
     from vllm import LLM, SamplingParams
 
     llm = LLM(
         str(job["model"]),
         speculative_config=job["speculative"],
+        dtype="float32",  # in bf16 another batch size alone can turn a sampled token
         enforce_eager=True,
         max_model_len=512,
         max_num_seqs=32,
@@ -36,14 +37,18 @@ def run(job: dict[str, object]) -> dict[str, object]:
     for metric in llm.get_metrics():
         if metric.name in ("vllm:spec_decode_num_draft_tokens", "vllm:spec_decode_num_accepted_tokens"):
             result[metric.name.removeprefix("vllm:spec_decode_num_")] = metric.value
-    if job["seeded"]:
-        seeded = SamplingParams(temperature=1.0, max_tokens=24, seed=7, ignore_eos=True)
-        other = SamplingParams(temperature=1.0, max_tokens=24, seed=8, ignore_eos=True)
-        first = llm.generate([LONG_PROMPT], seeded, use_tqdm=False)
-        again = llm.generate([LONG_PROMPT], seeded, use_tqdm=False)
-        beside = llm.generate([LONG_PROMPT] * 3, [other, seeded, other], use_tqdm=False)
-        texts = [output.outputs[0].text for output in (*first, *again, *beside)]
-        result["seeded"] = {"first": texts[0], "again": texts[1], "others": [texts[2], texts[4]], "beside": texts[3]}
+    seeded = SamplingParams(temperature=1.0, max_tokens=24, seed=7, ignore_eos=True)
+    other = SamplingParams(temperature=1.0, max_tokens=24, seed=8, ignore_eos=True)
+    first = llm.generate([LONG_PROMPT], seeded, use_tqdm=False)
+    again = llm.generate([LONG_PROMPT], seeded, use_tqdm=False)
+    beside = llm.generate([LONG_PROMPT] * 3, [other, seeded, other], use_tqdm=False)
+    texts = [output.outputs[0].text for output in (*first, *again, *beside)]
+    result["seeded"] = {
+        "first": texts[0],
+        "again": texts[1],
+        "others": [texts[2], texts[4]],
+        "beside": texts[3],
+    }
     return result
 
 
