@@ -22,6 +22,15 @@ class FactsError(ValueError):
     """A model's files do not say what they must; the message says which and why."""
 
 
+class HubError(FactsError):
+    """A hub did not give what was asked; `hint` says what to do, `unreachable` that it may be there another time."""
+
+    def __init__(self, message: str, hint: str = "", *, unreachable: bool = False) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.unreachable = unreachable
+
+
 @dataclass(frozen=True, slots=True)
 class TensorFacts:
     """One tensor of a safetensors file: its dtype as the format writes it (``BF16``), and shape."""

@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 from outrider.core.errors import Problem, WeightsError
-from outrider.stack.facts import FactsError, ModelFacts, facts_from_config
+from outrider.stack.facts import FactsError, HubError, ModelFacts, facts_from_config
 from outrider.stack.models import METHODS_WITH_WEIGHTS, Stack
 from outrider.stack.read_facts import parse_json, read_config_file, read_folder
 from outrider.stack.weights import kind_of
@@ -58,8 +58,6 @@ def _find(
     with_tokenizer: bool,
     problems: list[Problem],
 ) -> ModelFacts | None:
-    from outrider.stack.hub import HubError  # noqa: PLC0415  # httpx and huggingface_hub take 0.3 s; most stacks need neither
-
     try:
         return find_facts(model, revision, source, with_tokenizer=with_tokenizer)
     except FactsNotHere as error:
@@ -96,13 +94,26 @@ def find_facts(
         raise FactsNotHere("a GGUF file's facts are known once it is converted (`outrider weights`)")
     if kind == "package":
         return _of_package(model)
-    from outrider.stack.hub import is_offline, read_cached, read_hub  # noqa: PLC0415  # as above
+    return _from_hub(model, revision, source, with_tokenizer)
 
-    if source.offline or is_offline():
-        if cached := read_cached(model, revision):
+
+def _from_hub(model: str, revision: str | None, source: Source, with_tokenizer: bool) -> ModelFacts:
+    """Of the hub; of its local cache where the hub is not asked or does not answer."""
+    # httpx and huggingface_hub take 0.3 s to import, and most stacks need neither
+    from outrider.stack.hub import is_offline, read_cached, read_hub  # noqa: PLC0415
+
+    offline = source.offline or is_offline()
+    if not offline:
+        try:
+            return read_hub(model, revision, with_tokenizer=with_tokenizer)
+        except HubError as error:
+            cached = read_cached(model, revision) if error.unreachable else None
+            if cached is None:
+                raise
             return cached
-        raise FactsNotHere(f"{model} is not in the local hub cache, and no hub is asked")
-    return read_hub(model, revision, with_tokenizer=with_tokenizer)
+    if cached := read_cached(model, revision):
+        return cached
+    raise FactsNotHere(f"{model} is not in the local hub cache, and no hub is asked")
 
 
 def _in_facts_folder(folder: Path, model: str) -> ModelFacts | None:

@@ -24,7 +24,7 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # exported at run time, in 0.34 and 2.4
 
-from outrider.stack.facts import FactsError, ModelFacts, TensorFacts, facts_from_config
+from outrider.stack.facts import HubError, ModelFacts, TensorFacts, facts_from_config
 from outrider.stack.read_facts import (
     MAX_CONFIG_BYTES,
     MAX_TOKENIZER_BYTES,
@@ -39,15 +39,6 @@ MAX_INDEX_BYTES = 32 * 1024 * 1024
 MAX_FILES = 5_000
 FIRST_BYTES = 128 * 1024
 TIMEOUT_S = 20.0
-
-
-class HubError(FactsError):
-    """The hub did not give what was asked; `hint` says what to do."""
-
-    def __init__(self, message: str, hint: str = "", *, unreachable: bool = False) -> None:
-        super().__init__(message)
-        self.hint = hint
-        self.unreachable = unreachable
 
 
 @dataclass(frozen=True, slots=True)

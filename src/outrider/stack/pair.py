@@ -26,6 +26,7 @@ def judge_pair(stack: Stack, target: ModelFacts, draft: ModelFacts | None) -> li
         Problem(message, dotted(path), rule, hint)
         for path, message, rule, hint in judge_sections(sections_of(stack))
     ]
+    problems += stored_safely(target, draft)
     problems += context(stack, target, draft)
     problems += quantization(stack, target, draft)
     if draft is not None:
@@ -40,6 +41,15 @@ def judge_pair(stack: Stack, target: ModelFacts, draft: ModelFacts | None) -> li
     problems += features(stack, target)
     problems += pinned(stack)
     return problems
+
+
+def stored_safely(target: ModelFacts, draft: ModelFacts | None) -> Iterator[Problem]:
+    """Hub weights must be safetensors: pickled ones can run code when they are opened."""
+    for side, facts in (("target", target), ("draft", draft)):
+        if facts and facts.files and not facts.tensors:
+            message = f"{facts.source} has no safetensors; pickled weights can run code when they are opened"
+            hint = "Take a repository with safetensors, or convert it where you trust it and name the folder."
+            yield Problem(message, f"{side}.model", "weights-format", hint)
 
 
 def context(stack: Stack, target: ModelFacts, draft: ModelFacts | None) -> Iterator[Problem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from outrider.core.errors import Problem
 from outrider.stack.accelerators import (
@@ -20,6 +21,8 @@ from outrider.stack.manifest import pair_id
 from outrider.stack.memory import Budget, judge_budget, make_budget
 from outrider.stack.models import METHODS_WITH_WEIGHTS, Stack
 from outrider.stack.pair import judge_pair, pinned
+
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +82,22 @@ def _accelerator(stack: Stack) -> tuple[Accelerator | None, list[Problem]]:
     name = stack.engine.accelerator
     if name is None:
         if stack.engine.device == "cpu":
-            return this_machine(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")), []
+            return this_machine(_memory_here()), []
         return None, []
     if found := find_accelerator(name):
         return found, []
     near = nearest_accelerator(name)
     hint = f"Did you mean `{near}`?" if near else f"Known: {', '.join(ACCELERATORS)}."
     return None, [Problem(f"{name!r} is not a known accelerator", "engine.accelerator", "accelerator", hint)]
+
+
+def _memory_here(limit: Path = CGROUP_LIMIT) -> int:
+    """This machine's memory, or a container's limit where that is less."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        return min(total, int(limit.read_text()))
+    except (OSError, ValueError):  # no cgroup v2, or "max"
+        return total
 
 
 def _pair(found: Found) -> str:

@@ -11,7 +11,7 @@ from outrider.cli.check import check_command
 from outrider.core.errors import EngineNotInstalled
 from outrider.engines.vllm.adapter import VllmEngine
 from outrider.stack.load import load_stack, load_stack_text
-from outrider.stack.preflight import preflight
+from outrider.stack.preflight import _memory_here, preflight
 
 LLAMA = """\
 apiVersion: outrider/v1alpha1
@@ -171,6 +171,15 @@ def test_models_that_are_not_there(tmp_path: Path, model: str) -> None:
     result = run(stack, "--offline")
     assert result.exit_code == 10
     assert "target.model" in result.output
+
+
+def test_a_container_limit_counts(tmp_path: Path) -> None:
+    """Less memory than the machine has is what a container gets; no limit, or none to read, is the machine's."""
+    limit = tmp_path / "memory.max"
+    limit.write_text("1000000\n")
+    assert _memory_here(limit) == 1_000_000
+    limit.write_text("max\n")
+    assert _memory_here(limit) == _memory_here(tmp_path / "absent") > 1_000_000
 
 
 def test_a_missing_file() -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from outrider.stack import hub
-from outrider.stack.facts import FactsError
+from outrider.stack.facts import FactsError, HubError
 from outrider.stack.find_facts import FactsNotHere, Source, find_facts
-from outrider.stack.hub import HubError, read_hub
+from outrider.stack.hub import read_hub
 
 COMMIT = "a" * 40
 CONFIG = {
@@ -231,6 +231,17 @@ def test_offline_reads_a_cached_snapshot(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(hub, "try_to_load_from_cache", lambda *a, **k: lookup(*a, **k, cache_dir=tmp_path))
     facts = find_facts("org/name", None, Source(offline=True))
     assert (facts.commit, facts.source, facts.hidden_size) == (COMMIT, "org/name", 64)
+
+
+def test_a_hub_that_fails_is_replaced_by_its_cache(fake: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub out of order does not matter where the snapshot is here; one that refuses does."""
+    cached = read_hub("org/name")
+    monkeypatch.setattr(hub, "read_cached", lambda model, revision=None: cached)
+    fake.status = 500
+    assert find_facts("org/name", None, Source()) is cached
+    fake.status, fake.error_code = 404, "RepoNotFound"
+    with pytest.raises(HubError):
+        find_facts("org/name", None, Source())
 
 
 def test_a_hub_answer_that_is_no_json_is_told(fake: FakeHub) -> None:

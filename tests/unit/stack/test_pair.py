@@ -306,6 +306,12 @@ def test_unpinned_hub_models_are_warned_of() -> None:
     assert "unpinned" not in rules(judge_pair(local, TARGET, head_of()), "warning")
 
 
+def test_hub_weights_must_be_safetensors() -> None:
+    """A hub model that lists files but no safetensors is refused; a bare config, whose files are unknown, is not."""
+    pickled = replace(head_of(), files={"pytorch_model.bin": "c" * 64})
+    assert rules(judge_pair(stack(), TARGET, pickled)) == ["weights-format"]
+
+
 def test_default_aux_layers() -> None:
     """The engine's default: the third state, the middle, three before the end."""
     assert default_aux_layers(80) == (2, 40, 77)
