@@ -94,11 +94,12 @@ def test_structured_output(client: openai.OpenAI, service: Served) -> None:
 
 
 def test_tools(client: openai.OpenAI, service: Served) -> None:
-    """A named tool is called with arguments that fit its schema."""
+    """A named, strict tool is called with arguments that fit its schema."""
     tool = {
         "type": "function",
         "function": {
             "name": "get_weather",
+            "strict": True,
             "parameters": {
                 "type": "object",
                 "properties": {"city": {"type": "string", "enum": ["Paris", "Rome"]}},

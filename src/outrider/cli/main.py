@@ -91,7 +91,8 @@ def explain(error: OutriderError) -> str:
 def main() -> None:
     """Run the command line; deliberate errors end with their exit code, mistakes of ours with a traceback."""
     try:
-        cli.main(standalone_mode=False)
+        status = cli.main(standalone_mode=False)  # click returns the code of `ctx.exit(code)` here
+        sys.exit(status if isinstance(status, int) else 0)
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
     except click.Abort:

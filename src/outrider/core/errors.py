@@ -31,7 +31,7 @@ class Problem:
 
     `path` is the dotted place in the stack (``draft.draft_length``); `line` and `column` are 1-based, 0 if unknown.
     `rule` is a stable short name (``pair-vocabulary``) that tests and users can search for.
-    `severity` is ``error`` (refuses) or ``warning`` (printed, does not refuse).
+    `severity` is ``error`` (refuses), ``warning`` (printed, does not refuse) or ``note`` (printed by `check` alone).
     """
 
     message: str

@@ -22,7 +22,7 @@ HEAD_METHODS: frozenset[str] = frozenset({"eagle3", "p-eagle"})
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Target(_Strict):
@@ -119,7 +119,7 @@ class Engine(_Strict):
         None,
         gt=0,
         le=1,
-        description="Share of accelerator memory the engine may use; default: the engine's (0.9).",
+        description="Share of accelerator memory the engine may use; default: the engine's; `check` reckons with 0.9.",
     )
     cpu_kv_cache_gib: float | None = Field(None, gt=0, description="KV cache on CPU, GiB; default 1.")
     max_running_requests: int = Field(
