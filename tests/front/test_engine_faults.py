@@ -1,5 +1,6 @@
 """Engines that fail, stall, die and come back: what was begun ends with an error event, what waits is kept."""
 
+import hashlib
 import http.client
 import threading
 import time
@@ -143,20 +144,19 @@ def test_the_deadline_of_an_answer(bed: Bed) -> None:
 
 def test_interactive_before_batch(bed: Bed) -> None:
     """By the lane of their keys, whoever came first."""
-    import hashlib
-
     rules = [
         {"name": lane, "sha256": hashlib.sha256(lane.encode()).hexdigest(), "lane": lane}
         for lane in ("interactive", "batch")
     ]
-    front = bed.front(bed.sim(step_ms=20, chunks=10), concurrency=1, settings={"keys": rules})
+    front = bed.front(bed.sim(step_ms=20), concurrency=1, settings={"keys": rules})
     order: list[str] = []
 
-    def run(lane: str) -> None:
-        assert ask(front.port, "POST", CHAT, chat(), Authorization=f"Bearer {lane}").status == 200
+    def run(lane: str, tokens: int = 1) -> None:
+        body = chat(max_tokens=tokens)
+        assert ask(front.port, "POST", CHAT, body, Authorization=f"Bearer {lane}").status == 200
         order.append(lane)
 
-    first = threading.Thread(target=run, args=("interactive",))
+    first = threading.Thread(target=run, args=("interactive", 75))
     first.start()
     wait_until(lambda: front.metric("outrider_requests_running") == 1)
     others = []

@@ -139,6 +139,7 @@ class App:
         """Prometheus' text, with the gauges as they are now."""
         dispatcher = self._dispatcher
         journal, metrics = dispatcher.journal, dispatcher.journal.metrics
+        dispatcher.write_down()
         journal.refresh()
         metrics.gauge(names.RUNNING).set(len(dispatcher.running))
         for lane in self.settings.lanes:

@@ -7,6 +7,7 @@ import math
 import time
 
 from outrider.control.upstreams import DraftInForce, Upstream, UpstreamSet
+from outrider.core.errors import RequestError
 from outrider.engines.base import Engine
 from outrider.front.admission import Admission
 from outrider.front.body import member_texts
@@ -18,6 +19,10 @@ from outrider.front.settings import FrontSettings
 
 # An engine that refused a connection is left alone for this long: control's health check is slower than a queue.
 SUSPENSION_S = 0.5
+
+# Requests end, and others begin, in bursts (an engine's step ends many at once): what ended is written down a moment
+# later, together, so that no request waits for another one's log lines.
+WRITE_AFTER_S = 0.02
 
 
 class Dispatcher:
@@ -41,6 +46,8 @@ class Dispatcher:
         self.admission: Admission[Exchange] = Admission(settings.lanes)
         self.running: set[Exchange] = set()
         self._upstreams = upstreams
+        self._loop = asyncio.get_running_loop()
+        self._ended: list[RequestRecord] = []
         self._stamps: dict[str, tuple[str, ...]] = {}
         upstreams.subscribe(self.pump)
 
@@ -82,16 +89,26 @@ class Dispatcher:
         self.pump()
 
     def ended(self, exchange: Exchange, record: RequestRecord) -> None:
-        """A dispatched request is over: write it down, give its place to the next."""
+        """A dispatched request is over: give its place to the next; writing it down can wait."""
         self.running.discard(exchange)
         self.admission.done(exchange)
-        self.journal.request_ended(record)
+        if not self._ended:
+            self._loop.call_later(WRITE_AFTER_S, self.write_down)
+        self._ended.append(record)
         self.pump()
+
+    def write_down(self) -> None:
+        """Journal what has ended until now."""
+        ended, self._ended = self._ended, []
+        if ended:
+            self.journal.requests_ended(ended)
 
     def abandon(self, exchange: Exchange) -> None:
         """A waiting request's client has gone."""
         self.admission.cancel(exchange)
-        self.journal.request_refused(exchange.asked.request_id, exchange.lane, "client_gone", 499, "")
+        # 499 is what nginx writes for it; nobody is there to be sent a status.
+        gone = RequestError(499, "The client has gone.")
+        self.write_refused(exchange.asked.request_id, exchange.lane, "client_gone", gone)
 
     def tick(self) -> None:
         """What only time brings: queue timeouts, deadlines, the end of a suspension."""
@@ -110,6 +127,7 @@ class Dispatcher:
             self._refuse(exchange, 503, "shutting_down", "The server is shutting down.")
         for exchange in list(self.running):
             exchange.stop()
+        self.write_down()
         self.pool.close()
 
     @property
@@ -117,7 +135,13 @@ class Dispatcher:
         """Whether nothing waits and nothing runs."""
         return not self.running and self.admission.empty
 
+    def write_refused(self, request_id: str, lane: str, outcome: str, error: RequestError) -> None:
+        """Journal a request that will not be dispatched, after what ended before it."""
+        self.write_down()
+        self.journal.request_refused(request_id, lane, outcome, error.status, error.code)
+
     def _refuse(self, exchange: Exchange, status: int, code: str, message: str) -> None:
         outcome = code if code in ("queue_full", "queue_timeout") else "engine_error"
-        self.journal.request_refused(exchange.asked.request_id, exchange.lane, outcome, status, code)
-        exchange.refuse(overloaded(status, message, code))
+        error = overloaded(status, message, code)
+        self.write_refused(exchange.asked.request_id, exchange.lane, outcome, error)
+        exchange.refuse(error)

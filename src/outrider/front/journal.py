@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from outrider.core.latency import RequestTiming
@@ -108,13 +108,19 @@ class Journal:
         """One line: ``[serve]   text``, or the facts as JSON."""
         self._write(self._line(event, text, facts))
 
-    def request_ended(self, record: RequestRecord) -> None:
-        """Lines and metrics of a request that was dispatched."""
-        self._first_s = self._first_s if self._first_s is not None else record.timing.arrived_s
-        self._window.add(record)
-        self._window.forget(record.ended_s)
-        self._observe(record)
-        # One write for all lines of a request: they stay together, and it is one system call.
+    def requests_ended(self, records: Sequence[RequestRecord]) -> None:
+        """Lines and metrics of requests that were dispatched, in one write."""
+        lines: list[str] = []
+        for record in records:
+            if self._first_s is None:
+                self._first_s = record.timing.arrived_s
+            self._window.add(record)
+            self._window.forget(record.ended_s)
+            self._observe(record)
+            lines += self._lines(record)
+        self._write("".join(lines))
+
+    def _lines(self, record: RequestRecord) -> list[str]:
         lines = [self._line("decode", *_decode(record)), self._line("latency", *_latency(record))]
         if self._price and record.timing.output_tokens:
             usd = self._usd_per_million(record.ended_s)
@@ -122,7 +128,7 @@ class Journal:
             lines.append(
                 self._line("cost", text, {"id": record.request_id, "usd_per_million_output_tokens": usd})
             )
-        self._write("".join(lines))
+        return lines
 
     def request_refused(self, request_id: str, lane: str, outcome: str, status: int, code: str) -> None:
         """Line and count of a request that never reached an engine."""

@@ -18,7 +18,6 @@ from outrider.control.upstreams import DraftInForce, Upstream, UpstreamSet
 from outrider.core.errors import OutriderError
 from outrider.engines.sim.adapter import SimEngine
 from outrider.front.journal import Journal
-from outrider.front.log import LineWriter
 from outrider.front.server import start
 from outrider.front.settings import FrontSettings, KeyRule, LaneRule
 from outrider.stack.models import Price
@@ -43,8 +42,7 @@ async def serve(config: dict[str, Any]) -> None:
     upstreams = UpstreamSet()
     for number, members in enumerate(config.get("upstreams", ())):
         upstreams.add(Upstream(**{"name": f"sim-{number}", "host": "127.0.0.1", "ready": True, **members}))
-    log = LineWriter(sys.stderr)
-    journal = Journal(Metrics(), log.write, form=settings.log, price=settings.price)
+    journal = Journal(Metrics(), sys.stderr.write, form=settings.log, price=settings.price)
     draft = DraftInForce(config.get("draft", "ngram"))
 
     def readiness() -> tuple[bool, str]:
@@ -59,7 +57,6 @@ async def serve(config: dict[str, Any]) -> None:
     await stop.wait()
     await front.drain(config.get("drain_timeout_s", 5.0))
     await front.close()
-    log.flush()
 
 
 def main() -> None:

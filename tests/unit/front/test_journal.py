@@ -31,7 +31,7 @@ def test_the_form_of_the_lines() -> None:
     """As documented, to the space."""
     written, lines = journal(price=Price(usd_per_hour=6.5))
     written.say("serve", "vLLM 0.32.0 (CPU)")
-    written.request_ended(record())
+    written.requests_ended([record()])
     assert lines == [
         "[serve]   vLLM 0.32.0 (CPU)",
         "[decode]  3f9c  draft=ngram bs=2 tokens_per_step=1.9 acceptance_rate=0.61",
@@ -43,7 +43,7 @@ def test_the_form_of_the_lines() -> None:
 def test_dashes() -> None:
     """What the engine did not tell is neither 0 nor guessed; without a price there is no cost line."""
     written, lines = journal()
-    written.request_ended(record(tokens=None, acceptance=None, draft=None, batch=None))
+    written.requests_ended([record(tokens=None, acceptance=None, draft=None, batch=None)])
     assert lines == [
         "[decode]  3f9c  draft=- bs=- tokens_per_step=- acceptance_rate=-",
         "[latency] 3f9c  queue 3ms first-token 42ms full-response 6.1s (- tokens)",
@@ -53,7 +53,7 @@ def test_dashes() -> None:
 def test_several_answers_have_no_time_per_token() -> None:
     """With n answers the tokens are a sum: no tokens per step, no TPOT."""
     written, lines = journal()
-    written.request_ended(record(single=False))
+    written.requests_ended([record(single=False)])
     assert "tokens_per_step=-" in lines[0]
     assert b'outrider_time_per_output_token_seconds_count{lane="interactive"}' not in written.metrics.render()
 
@@ -61,7 +61,7 @@ def test_several_answers_have_no_time_per_token() -> None:
 def test_json_form() -> None:
     """One object a line, numbers unrounded, null where there is nothing."""
     written, lines = journal(form="json")
-    written.request_ended(record(acceptance=None))
+    written.requests_ended([record(acceptance=None)])
     decode, latency = map(json.loads, lines)
     assert (decode["event"], decode["id"], decode["bs"], decode["acceptance_rate"]) == (
         "decode",
@@ -75,11 +75,8 @@ def test_json_form() -> None:
 def test_throughput_spreads_tokens_over_their_time() -> None:
     """A stream of two minutes that ends now counts with the half that lies in the last minute."""
     written, _ = journal()
-    written.request_ended(
-        RequestRecord(
-            "a", "batch", "ok", RequestTiming(0.0, 0.0, 0.0, 120.0, output_tokens=1200), ended_s=120.0
-        )
-    )
+    timing = RequestTiming(0.0, 0.0, 0.0, 120.0, output_tokens=1200)
+    written.requests_ended([RequestRecord("a", "batch", "ok", timing, ended_s=120.0)])
     assert written.throughput(120.0) == pytest.approx(10.0)
     assert written.throughput(150.0) == pytest.approx(5.0)
     assert written.throughput(181.0) == 0.0
@@ -89,7 +86,7 @@ def test_throughput_of_a_young_server() -> None:
     """Before a minute has passed, the time since the first request counts, not a minute."""
     written, _ = journal()
     assert written.throughput(3.0) == 0.0
-    written.request_ended(record(ended_s=10.0))
+    written.requests_ended([record(ended_s=10.0)])
     assert written.throughput(10.0) == pytest.approx(32.0)
 
 
@@ -97,7 +94,7 @@ def test_acceptance_gauges_look_back_a_minute() -> None:
     """Rate and length by draft over the last minute, and absent without any."""
     now_s = [20.0]
     written, _ = journal(clock=lambda: now_s[0])
-    written.request_ended(record(ended_s=10.0))
+    written.requests_ended([record(ended_s=10.0)])
     written.refresh()
     text = written.metrics.render().decode()
     assert f'outrider_acceptance_rate_ratio{{draft="ngram"}} {293 / 480}' in text

@@ -1,0 +1,5 @@
+"""``python -m benchmarks.front``."""
+
+from benchmarks.front.bench import main
+
+main()
