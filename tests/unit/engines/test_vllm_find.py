@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 import json
-import stat
-import sys
 from pathlib import Path
 
 import pytest
 
 from outrider.core.errors import EngineNotInstalled
 from outrider.engines.vllm.find import find
-
-
-def environment(tmp_path: Path, packages: dict[str, str]) -> str:
-    """An interpreter whose environment has these distributions and no module of theirs."""
-    site = tmp_path / "site"
-    for name, version in packages.items():
-        info = site / f"{name.replace('-', '_')}-{version}.dist-info"
-        info.mkdir(parents=True)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    site.mkdir(exist_ok=True)
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {sys.executable} -S "$@"\n')
-    python.chmod(python.stat().st_mode | stat.S_IXUSR)
-    return str(python)
+from tests.unit.engines.vllm_stacks import environment
 
 
 @pytest.mark.parametrize(

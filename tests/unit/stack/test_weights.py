@@ -18,7 +18,7 @@ import pytest
 
 from outrider.core.errors import WeightsError
 from outrider.stack import weights, weights_cache
-from outrider.stack.weights import kind_of, resolve
+from outrider.stack.weights import kind_of, place_of, resolve
 from outrider.stack.weights_cache import cache_folder, is_complete, obtain
 
 
@@ -128,6 +128,13 @@ def test_gguf_is_converted_once(tmp_path: Path, gguf: Path) -> None:
     told = json.loads((Path(first) / weights_cache.PROVENANCE).read_text())
     assert told["sha256"] == hashlib.sha256(gguf.read_bytes()).hexdigest()
     assert (told["source"], told["converter"]) == ("tiny.gguf", {"transformers": "5"})
+
+
+def test_the_place_is_known_before_anything_is_made(tmp_path: Path, gguf: Path) -> None:
+    """`place_of` names the folder that `resolve` returns, and makes nothing."""
+    place = place_of(str(gguf), cache=tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+    assert resolve(str(gguf), python=fake_python(tmp_path, CONVERTS), cache=tmp_path / "cache") == place
 
 
 def test_other_content_gets_another_folder(tmp_path: Path, gguf: Path) -> None:

@@ -17,7 +17,7 @@ NEWEST: Version = (0, 33)
 TRIED: Mapping[str, Version] = MappingProxyType({"cpu": (0, 32), "cuda": (0, 26)})
 
 # Feature → first version of the range that has it; OLDEST where the whole range does.
-# Source: vLLM 0.32.0 `config/speculative.py`, `engine/arg_utils.py`; upstream pull requests 32374 (batch schedule).
+# Source: `config/speculative.py` and `engine/arg_utils.py` of vLLM 0.22, 0.23, 0.24, 0.26, 0.28, 0.29, 0.32 and 0.33.
 SINCE: Mapping[str, Version] = MappingProxyType(
     {
         "ngram": OLDEST,
@@ -27,7 +27,6 @@ SINCE: Mapping[str, Version] = MappingProxyType(
         "p-eagle": OLDEST,  # eagle3 with parallel_drafting
         "draft_length_by_batch": (0, 24),
         "per-request acceptance": (0, 29),
-        "shutdown timeout": OLDEST,
     }
 )
 

@@ -1,0 +1,75 @@
+"""`outrider plan` and `outrider weights` with an environment that only looks like it has vLLM."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from outrider.cli.plan import KEY_PLACEHOLDER, plan_command
+from outrider.cli.weights import weights_command
+from outrider.core.errors import StackError
+from tests.unit.engines.vllm_stacks import environment
+
+STACK = """
+apiVersion: outrider/v1alpha1
+target: {{model: {model}, served_name: "it's mine"}}
+draft: {{method: ngram}}
+engine: {{python: {python}, extra_args: {extra}}}
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A folder that could be a model."""
+    folder = tmp_path / "a model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"x")
+    return folder
+
+
+def stack_file(tmp_path: Path, model: Path, extra: str = "{}") -> str:
+    """A stack of that model for a vLLM 0.31 of CUDA, which is found and was not tried."""
+    path = tmp_path / "stack.yaml"
+    path.write_text(STACK.format(model=model, python=environment(tmp_path, {"vllm": "0.31.0"}), extra=extra))
+    return str(path)
+
+
+def test_plan_can_be_pasted(tmp_path: Path, model: Path) -> None:
+    """The text, read as a shell does, is environment and argv exactly as `--json` has them, and a key to choose."""
+    path = stack_file(tmp_path, model)
+    exact = json.loads(CliRunner().invoke(plan_command, [path, "--json"]).stdout)
+    words = shlex.split(CliRunner().invoke(plan_command, [path]).stdout.replace("\\\n", " "))
+    settings = [f"{name}={value}" for name, value in exact["env"].items()] + [
+        f"VLLM_API_KEY={KEY_PLACEHOLDER}"
+    ]
+    assert words == [*settings, *exact["argv"]]
+    assert {str(model), "it's mine"} <= set(words)
+
+
+def test_plan_warns_beside_the_command(tmp_path: Path, model: Path) -> None:
+    """Warnings go to stderr, so that stdout is the command and nothing else."""
+    result = CliRunner().invoke(plan_command, [stack_file(tmp_path, model)])
+    assert "warning" in result.stderr
+    assert "tried" in result.stderr
+    assert "tried" not in result.stdout
+
+
+def test_plan_of_a_refused_stack_gives_every_reason(tmp_path: Path, model: Path) -> None:
+    """A stack that cannot be started has no command: all its errors are raised at once."""
+    path = stack_file(tmp_path, model, "{host: x, port: 1}")
+    result = CliRunner().invoke(plan_command, [path])
+    assert isinstance(result.exception, StackError)
+    assert [problem.rule for problem in result.exception.problems] == ["extra-arg-refused"] * 2
+    assert not result.stdout
+
+
+def test_weights_prints_what_the_engine_loads(tmp_path: Path, model: Path) -> None:
+    """A folder that needs no work is printed as it is."""
+    result = CliRunner().invoke(weights_command, [stack_file(tmp_path, model)])
+    assert re.sub(r"\s+$", "", result.stdout) == str(model)
