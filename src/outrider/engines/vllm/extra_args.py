@@ -29,17 +29,17 @@ REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("ssl-keyfile", "ssl-certfile", "ssl-ca-certs", "ssl-cert-reqs", "ssl-ciphers"), _DOOR),
     **dict.fromkeys(("enable-ssl-refresh", "headless", "data-parallel-supervisor-port"), _DOOR),
     **dict.fromkeys(("data-parallel-external-lb", "data-parallel-hybrid-lb"), _DOOR),
-    **dict.fromkeys(("data-parallel-multi-port-external-lb",), _DOOR),
-    **dict.fromkeys(("model", "model-tag", "revision", "code-revision", "tokenizer-revision"), _BY_STACK),
+    "data-parallel-multi-port-external-lb": _DOOR,
+    **dict.fromkeys(("model", "revision", "code-revision", "tokenizer-revision"), _BY_STACK),
     **dict.fromkeys(
         ("served-model-name", "dtype", "kv-cache-dtype", "max-model-len", "chat-template"), _BY_STACK
     ),
-    **dict.fromkeys(("speculative-config", "sc", "spec-method", "spec-model", "spec-tokens"), _BY_STACK),
-    **dict.fromkeys(("tensor-parallel-size", "tp", "max-num-seqs", "enforce-eager"), _BY_STACK),
+    **dict.fromkeys(("speculative-config", "spec-method", "spec-model", "spec-tokens"), _BY_STACK),
+    **dict.fromkeys(("tensor-parallel-size", "max-num-seqs", "enforce-eager"), _BY_STACK),
     **dict.fromkeys(
         ("gpu-memory-utilization", "device-memory-utilization", "kv-cache-memory-bytes"), _BY_STACK
     ),
-    **dict.fromkeys(("enable-prefix-caching",), _BY_STACK),
+    "enable-prefix-caching": _BY_STACK,
     **dict.fromkeys(("trust-remote-code", "worker-cls", "worker-extension-cls", "scheduler-cls"), _CODE),
     **dict.fromkeys(("tool-parser-plugin", "reasoning-parser-plugin", "io-processor-plugin"), _CODE),
     **dict.fromkeys(("logits-processors", "model-class-overrides"), _CODE),
@@ -47,17 +47,19 @@ REFUSED: Mapping[str, str] = {
     "hf-token": "Secrets on a command line are seen by every user of the machine: set HF_TOKEN in the environment.",
     "config": "It would bring in flags that are not checked; write them under `engine.extra_args`.",
     **dict.fromkeys(("shutdown-timeout", "disable-log-stats", "disable-uvicorn-access-log"), _MEASURED),
-    **dict.fromkeys(("per-request-spec-decode-metrics", "help", "version"), _MEASURED),
+    "per-request-spec-decode-metrics": _MEASURED,
+    "help": "The engine would print it and end.",
 }
 _SHORTER = frozenset({"tokenizer", "reasoning-parser"})  # flags of their own that begin a refused one
 _KEY = re.compile(r"[a-z0-9]+([-_][a-z0-9]+)*(\.[\w.-]+)?", re.IGNORECASE)
 
-_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSWORD|API_?KEY|CREDENTIAL", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"(^|_)TOKEN$|SECRET|PASSWORD|API_?KEY|CREDENTIAL", re.IGNORECASE)
 _REFUSED_ENV: Mapping[str, str] = {
     "VLLM_API_KEY": "Outrider makes a new key for each launch.",
     "VLLM_SERVER_DEV_MODE": "It opens routes that run any method of the engine.",
     "VLLM_PLUGINS": "It would keep Outrider's plugin out.",
     "OUTRIDER_VLLM": "Outrider sets it.",
+    "VLLM_CPU_KVCACHE_SPACE": "The stack has its own place for it: `engine.cpu_kv_cache_gib`.",
 }
 
 
