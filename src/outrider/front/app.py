@@ -87,9 +87,7 @@ class App:
 
     def refused(self, request: ClientConnection, error: RequestError) -> None:
         """Count and log what never came to the queue."""
-        self._dispatcher.journal.request_refused(
-            request.request_id or "-", "-", "refused", error.status, error.code
-        )
+        self._dispatcher.write_refused(request.request_id or "-", "-", "refused", error)
 
     def tick(self) -> None:
         """Called a few times a second: everything that is due."""
