@@ -158,8 +158,12 @@ class Admission(Generic[T]):
         self._forget(now_s)
         waits = [dispatched_s - arrived_s for dispatched_s, arrived_s in self._waits]
         p90 = percentile(waits, 90) if waits else 0.0
-        ages = [now_s - ticket.arrived_s for lane in self._lanes.values() for ticket in lane.heads()]
-        return max(p90, *ages, 0.0) * 1e3
+        return max(p90, self.oldest_s(now_s)) * 1e3
+
+    def oldest_s(self, now_s: float) -> float:
+        """The age of the oldest ticket that waits; 0 where none does."""
+        heads = (ticket for lane in self._lanes.values() for ticket in lane.heads())
+        return max((now_s - ticket.arrived_s for ticket in heads), default=0.0)
 
     def _forget(self, now_s: float) -> None:
         while self._waits and self._waits[0][0] < now_s - WINDOW_S:

@@ -79,7 +79,7 @@ class App:
     def error_headers(self, error: RequestError) -> list[Header]:
         """When to come back, what would have been allowed."""
         if error.status in (429, 503):
-            wait_s = self._dispatcher.admission.queue_wait_ms(self._dispatcher.now()) / 1e3
+            wait_s = self._dispatcher.admission.oldest_s(self._dispatcher.now())
             return [(b"retry-after", b"%d" % min(max(round(wait_s), 1), 60))]
         if error.status == 401:
             return [(b"www-authenticate", b"Bearer")]

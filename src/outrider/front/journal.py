@@ -6,10 +6,10 @@ Neither prompts nor answers nor keys come here; a key is known by its name.
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from outrider.core.latency import RequestTiming
 from outrider.cost.price import usd_per_million_output_tokens
@@ -56,31 +56,59 @@ class RequestRecord:
         return seen.accepted_tokens / seen.proposed_tokens
 
 
-@dataclass(slots=True)
 class _Window:
-    """Requests that ended in the last minute."""
+    """Tokens and acceptance of the last minute, by the second: as small after a million requests as after ten."""
 
-    records: deque[RequestRecord] = field(default_factory=deque)
+    def __init__(self) -> None:
+        self._horizon = 0
+        self._tokens: dict[int, float] = {}
+        self._accepted: dict[tuple[int, str], tuple[int, int, int]] = {}
 
     def add(self, record: RequestRecord) -> None:
-        self.records.append(record)
+        """A request that ended; its tokens are spread evenly over its time."""
+        ended_s, tokens = record.ended_s, record.timing.output_tokens
+        starts_s = (record.timing.first_token_s, record.timing.dispatched_s, ended_s)
+        begun_s = next(start_s for start_s in starts_s if start_s is not None)
+        self._forget(ended_s)
+        if tokens:
+            begun_s = min(begun_s, ended_s - 1e-3)
+            share = tokens / (ended_s - begun_s)
+            for second in range(int(max(begun_s, ended_s - WINDOW_S)), int(ended_s) + 1):
+                inside_s = min(second + 1, ended_s) - max(second, begun_s)
+                self._tokens[second] = self._tokens.get(second, 0.0) + share * inside_s
+        seen = record.acceptance
+        if (
+            record.draft
+            and seen
+            and seen.drafts
+            and seen.proposed_tokens
+            and seen.accepted_tokens is not None
+        ):
+            key = (int(ended_s), record.draft)
+            drafts, proposed, accepted = self._accepted.get(key, (0, 0, 0))
+            new = (drafts + seen.drafts, proposed + seen.proposed_tokens, accepted + seen.accepted_tokens)
+            self._accepted[key] = new
 
-    def forget(self, now_s: float) -> None:
-        while self.records and self.records[0].ended_s < now_s - WINDOW_S:
-            self.records.popleft()
+    def tokens(self, now_s: float) -> float:
+        """Output tokens of the last minute."""
+        self._forget(now_s)
+        return sum(self._tokens.values())
 
-    def output_tokens(self, now_s: float) -> float:
-        """Output tokens inside the window; a request's tokens are spread evenly over its time."""
-        total = 0.0
-        for record in self.records:
-            tokens, begun = (
-                record.timing.output_tokens,
-                record.timing.first_token_s or record.timing.dispatched_s,
-            )
-            if tokens and begun is not None:
-                inside = record.ended_s - max(begun, now_s - WINDOW_S)
-                total += tokens * (inside / (record.ended_s - begun) if record.ended_s > begun else 1.0)
-        return total
+    def acceptance(self, now_s: float) -> dict[str, tuple[int, int, int]]:
+        """Drafts, proposed and accepted tokens by draft."""
+        self._forget(now_s)
+        sums: dict[str, tuple[int, int, int]] = {}
+        for (_, draft), row in self._accepted.items():
+            old = sums.get(draft, (0, 0, 0))
+            sums[draft] = (old[0] + row[0], old[1] + row[1], old[2] + row[2])
+        return sums
+
+    def _forget(self, now_s: float) -> None:
+        horizon = math.ceil(now_s - WINDOW_S)
+        if horizon > self._horizon:
+            self._horizon = horizon
+            self._tokens = {second: n for second, n in self._tokens.items() if second >= horizon}
+            self._accepted = {key: row for key, row in self._accepted.items() if key[0] >= horizon}
 
 
 class Journal:
@@ -115,7 +143,6 @@ class Journal:
             if self._first_s is None:
                 self._first_s = record.timing.arrived_s
             self._window.add(record)
-            self._window.forget(record.ended_s)
             self._observe(record)
             lines += self._lines(record)
         self._write("".join(lines))
@@ -140,30 +167,15 @@ class Journal:
         """Output tokens per second over the last minute, or since the first request if that was later."""
         if self._first_s is None:
             return 0.0
-        self._window.forget(now_s)
-        return self._window.output_tokens(now_s) / max(min(WINDOW_S, now_s - self._first_s), 1e-3)
+        return self._window.tokens(now_s) / max(min(WINDOW_S, now_s - self._first_s), 1e-3)
 
     def refresh(self) -> None:
         """Set the gauges that look back over the last minute."""
         now_s = self._clock()
         self.metrics.gauge(names.THROUGHPUT).set(self.throughput(now_s))
-        sums: dict[str, list[int]] = {}
-        for record in self._window.records:
-            seen = record.acceptance
-            if (
-                seen
-                and record.draft
-                and seen.proposed_tokens
-                and seen.accepted_tokens is not None
-                and seen.drafts
-            ):
-                row = sums.setdefault(record.draft, [0, 0, 0])
-                row[0] += seen.drafts
-                row[1] += seen.proposed_tokens
-                row[2] += seen.accepted_tokens
         self.metrics.forget(names.ACCEPTANCE_RATE)
         self.metrics.forget(names.ACCEPTANCE_LENGTH)
-        for draft, (drafts, proposed, accepted) in sums.items():
+        for draft, (drafts, proposed, accepted) in self._window.acceptance(now_s).items():
             self.metrics.gauge(names.ACCEPTANCE_RATE, draft).set(accepted / proposed)
             self.metrics.gauge(names.ACCEPTANCE_LENGTH, draft).set(1 + accepted / drafts)
 

@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from outrider.core.latency import RequestTiming
 from outrider.engines.base import RequestAcceptance
@@ -80,6 +82,18 @@ def test_throughput_spreads_tokens_over_their_time() -> None:
     assert written.throughput(120.0) == pytest.approx(10.0)
     assert written.throughput(150.0) == pytest.approx(5.0)
     assert written.throughput(181.0) == 0.0
+
+
+@given(st.lists(st.tuples(st.floats(0, 90), st.integers(0, 1000)), max_size=20))
+def test_throughput_counts_every_token_once(ended: list[tuple[float, int]]) -> None:
+    """However requests lie in the last minute, their tokens add up; what ended before it is forgotten."""
+    written, _ = journal()
+    for took_s, tokens in ended:
+        timing = RequestTiming(100.0, 100.0, 100.0, 100.0 + took_s / 3, output_tokens=tokens)
+        written.requests_ended([RequestRecord("a", "batch", "ok", timing, ended_s=100.0 + took_s / 3)])
+    total = sum(tokens for _, tokens in ended)
+    assert written.throughput(130.0) * 30.0 == pytest.approx(total, abs=1e-3)
+    assert written.throughput(191.0) == 0.0
 
 
 def test_throughput_of_a_young_server() -> None:
