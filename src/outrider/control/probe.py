@@ -59,7 +59,9 @@ def judge(method: str, window: AcceptanceWindow, probes: int) -> ProbeResult:
 
 
 class EngineClient:
-    """The requests control itself sends to one engine, with its key."""
+    """The requests control itself sends to one engine, with its key. `unknown`: names of the last scrape nobody knows."""
+
+    unknown: tuple[str, ...] = ()
 
     def __init__(self, engine: Engine, plan: LaunchPlan, upstream: Upstream, model: str) -> None:
         self._engine, self._plan, self._model = engine, plan, model
@@ -86,9 +88,11 @@ class EngineClient:
         try:
             answer = await self._http.get(self._plan.metrics_path, timeout=5.0)
             answer.raise_for_status()
-            return self._engine.counters(parse(lean(answer.content)))
+            scrape = parse(lean(answer.content))
         except (httpx.HTTPError, ValueError) as error:
             raise EngineUnreachable(f"no metrics from {self._plan.base_url}: {error}") from error
+        self.unknown = tuple(self._engine.unknown_metrics(scrape))
+        return self._engine.counters(scrape)
 
     async def complete(self, draft: str, prompt: str, temperature: float, tokens: int = PROBE_TOKENS) -> None:
         """One small completion with the draft. Raises EngineUnreachable with what the engine said."""

@@ -58,6 +58,7 @@ class Supervisor:
     state: ProbeResult = field(default=ProbeResult(False, "the engine is starting"))
     first_ready: asyncio.Event = field(default_factory=asyncio.Event)
     process: EngineProcess | None = None
+    _probed: ProbeResult = field(default=ProbeResult(False, "not probed"))
     _task: asyncio.Task[None] | None = None
 
     def start(self) -> asyncio.Task[None]:
@@ -85,7 +86,7 @@ class Supervisor:
                     raise
                 failures = 1 if time.monotonic() - began > STABLE_AFTER_S else failures + 1
                 wait = backoff_s(failures)
-                self.say(f"[engine]  {error}; starting it again in {wait:.0f} s (queued requests are kept)")
+                self.say(f"{error}; starting it again in {wait:.0f} s (queued requests are kept)")
                 self.metrics.restarted()
                 await asyncio.sleep(wait)
                 self._set(ProbeResult(False, "the engine is starting again"))
@@ -100,8 +101,11 @@ class Supervisor:
         ended = asyncio.create_task(process.wait())
         try:
             await self._unless_ended(ended, self._become_ready(client))
+            upstream.ready = True
             self.upstreams.add(upstream)
-            self.upstreams.set_ready(job.name, self.state.ready)
+            # Only now: who reads "ready" may send work.
+            self._set(self._probed)
+            self.first_ready.set()
             await self._unless_ended(ended, self._watch(client))
         finally:
             self.upstreams.remove(job.name)
@@ -144,14 +148,17 @@ class Supervisor:
             raise self._failed(str(error)) from error
         if not state.ready:
             raise self._failed(state.reason)
-        self._set(state)
-        self.first_ready.set()
+        self._probed = state
 
     async def _watch(self, client: EngineClient) -> None:
         """Scrape once a second, off the request path. A scrape that fails is not an engine that failed."""
+        told: set[str] = set()
         while True:
             with contextlib.suppress(EngineUnreachable):
                 self.metrics.observe(self.job.name, self.job.draft, await client.counters())
+            if new := sorted(set(client.unknown) - told):
+                told.update(new)
+                self.say(f"metrics of the engine that Outrider does not know (no harm): {', '.join(new)}")
             await asyncio.sleep(SCRAPE_EVERY_S)
 
     def _failed(self, message: str) -> EngineStartFailed:

@@ -107,6 +107,10 @@ class Engine(Protocol):
         """Engine-neutral counters of one scrape."""
         ...
 
+    def unknown_metrics(self, scrape: Scrape) -> Sequence[str]:
+        """Names on the page that this adapter has never seen: a renamed counter would be among them."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class EngineCounters:

@@ -92,9 +92,11 @@ class Draft(_Strict):
 
     @property
     def length(self) -> int:
-        """K in force: the stack's, else the method's default; 0 for `none`."""
+        """K in force: the stack's, else the longest of its schedule, else the method's default; 0 for `none`."""
         if self.method == "none":
             return 0
+        if self.draft_length is None and self.draft_length_by_batch:
+            return max((row[2] for row in self.draft_length_by_batch), default=0) or 1
         return self.draft_length or (5 if self.method == "p-eagle" else 3)
 
 

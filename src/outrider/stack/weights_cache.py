@@ -53,6 +53,15 @@ def is_complete(folder: Path) -> bool:
 Make = Callable[[Path, Path], Mapping[str, object]]
 
 
+def gguf_source(folder: Path) -> str:
+    """The stored type of the GGUF file a folder of ours was made from (``Q4_1``), by its name; '' for any other folder."""
+    try:
+        name = str(json.loads((folder / PROVENANCE).read_text(encoding="utf-8"))["gguf"])
+    except (OSError, ValueError, KeyError):
+        return ""
+    return name.removesuffix(".gguf").rsplit(".", 1)[-1]
+
+
 def obtain(place: Path, make: Make, progress: Progress) -> Path:
     """`place`, made first if it is not complete.
 

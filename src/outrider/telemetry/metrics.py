@@ -29,7 +29,9 @@ class Metrics:
 
     def _make(self, metric: Metric) -> Counter | Gauge | Histogram:
         if metric.kind == "histogram":
-            return Histogram(metric.name, metric.help, metric.labels, buckets=metric.buckets, registry=self.registry)
+            return Histogram(
+                metric.name, metric.help, metric.labels, buckets=metric.buckets, registry=self.registry
+            )
         kind = Counter if metric.kind == "counter" else Gauge
         return kind(metric.name, metric.help, metric.labels, registry=self.registry)
 

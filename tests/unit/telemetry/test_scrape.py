@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from outrider.engines.vllm.metrics import read_counters
+from outrider.engines.vllm.metrics import counters as read_counters
 
 from outrider.core.acceptance import difference
 from outrider.telemetry.scrape import MAX_BYTES, next_epoch, parse

@@ -77,3 +77,7 @@ class SimEngine:
             generation_tokens=values.get("sim:generation_tokens_total"),
             running=values.get("sim:requests_running"),
         )
+
+    def unknown_metrics(self, scrape: Scrape) -> Sequence[str]:
+        """None: both sides are ours."""
+        return ()

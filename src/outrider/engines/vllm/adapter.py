@@ -46,3 +46,7 @@ class VllmEngine:
     def counters(self, scrape: Scrape) -> EngineCounters:
         """Engine-neutral counters of one scrape."""
         return metrics.counters(scrape)
+
+    def unknown_metrics(self, scrape: Scrape) -> Sequence[str]:
+        """Families of vLLM that are neither read nor known."""
+        return metrics.unknown_names(scrape)

@@ -99,10 +99,9 @@ def _draft(stack: Stack, install: Install, models: ResolvedModels) -> list[str]:
 def speculative_config(draft: Draft, models: ResolvedModels) -> dict[str, object]:
     """vLLM's own configuration of a draft that is not `none`."""
     schedule = draft.draft_length_by_batch or []
-    longest = max((length for _, _, length in schedule), default=0)
     config: dict[str, object] = {
         "method": {"p-eagle": "eagle3", "draft-model": "draft_model"}.get(draft.method, draft.method),
-        "num_speculative_tokens": draft.draft_length or longest or draft.length,
+        "num_speculative_tokens": draft.length,
     }
     if draft.method == "ngram":
         config |= {"prompt_lookup_min": draft.ngram.min_tokens, "prompt_lookup_max": draft.ngram.max_tokens}
