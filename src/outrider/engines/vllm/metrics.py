@@ -63,7 +63,7 @@ prompt_tokens_by_source prompt_tokens_cached prompt_tokens_cached_by_source requ
 request_generation_tokens request_inference_time_seconds request_max_num_generation_tokens
 request_num_preemptions request_params_max_tokens request_params_n request_prefill_kv_computed_tokens
 request_prefill_time_seconds request_prompt_tokens request_queue_time_seconds request_success
-request_time_per_output_token_seconds watermark_requests
+request_time_per_output_token_seconds watermark_requests tool_call_parser_invocations
 """
 KNOWN = frozenset(f"vllm:{name}" for name in _OTHERS.split())
 
