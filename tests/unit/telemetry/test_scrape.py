@@ -3,9 +3,9 @@
 import math
 
 import pytest
-from outrider.engines.vllm.metrics import counters as read_counters
 
 from outrider.core.acceptance import difference
+from outrider.engines.vllm.metrics import counters as read_counters
 from outrider.telemetry.scrape import MAX_BYTES, next_epoch, parse
 
 CREATED = """\
