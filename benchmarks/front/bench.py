@@ -1,6 +1,7 @@
 """``make bench-front``: what the front costs beside nginx, both before the same simulated engine, in one run.
 
-CPU per request is what a stream of one chunk costs, CPU per streamed chunk what each further chunk adds. Trials are interleaved; medians over trials. Exits 1 when a limit is broken:
+CPU per request is what a stream of one chunk costs, CPU per streamed chunk what each further chunk adds. Trials are
+interleaved; medians over trials. Exits 1 when a limit is broken:
 
 - CPU per chunk at most 2 × nginx's, per request at most 5 × nginx's;
 - TTFT p99 at 32 streams at most 3 ms above nginx's.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import shutil
 import socket
 import statistics
@@ -19,6 +21,7 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass, field
+from importlib import metadata
 from pathlib import Path
 
 import uvloop
@@ -118,9 +121,7 @@ class Bed:
 
     def nginx(self, engine: int) -> Server:
         """nginx before the engine, one worker."""
-        binary = shutil.which("nginx") or "/usr/sbin/nginx"
-        if not Path(binary).exists():
-            sys.exit("nginx is not installed: apt-get install nginx-light")
+        binary = nginx_binary()
         port = free_port()
         conf = self.folder / "nginx.conf"
         conf.write_text(NGINX_CONF.format(folder=self.folder, engine=engine, port=port))
@@ -147,6 +148,20 @@ def first_line(process: subprocess.Popen[str]) -> str:
     if not line:
         sys.exit(f"a process of the bench ended at once: {process.args}")
     return line
+
+
+def nginx_binary() -> str:
+    """Where nginx is; says how to get it where it is not."""
+    binary = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    return binary or sys.exit(
+        "nginx is not installed: apt-get install nginx-light (its service need not run)"
+    )
+
+
+def nginx_version() -> str:
+    """As it names itself."""
+    said = subprocess.run([nginx_binary(), "-v"], capture_output=True, text=True, check=True).stderr
+    return said.rsplit("/", 1)[1].strip()
 
 
 def free_port() -> int:
@@ -230,7 +245,13 @@ def main() -> None:
         summary = {
             "what": "CPU of the front and of nginx as streaming proxies before one simulated engine",
             "command": f"python -m benchmarks.front --trials {flags.trials}",
-            "cores": os.cpu_count(),
+            "date": time.strftime("%Y-%m-%d"),
+            "hardware": f"{platform.machine()}, {os.cpu_count()} cores",
+            "versions": {
+                "python": platform.python_version(),
+                **{name: metadata.version(name) for name in ("outrider", "uvloop", "httptools")},
+                "nginx": nginx_version(),
+            },
             "loads": {"short": asdict(SHORT), "long": asdict(LONG), "paced": asdict(PACED)},
             "figures": {label: asdict(row) for label, row in rows.items()},
             "breaches": broken,

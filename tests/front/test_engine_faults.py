@@ -2,12 +2,13 @@
 
 import hashlib
 import http.client
+import socket
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.front.harness import CHAT, Answer, Bed, Front, Sim, ask, chat, payloads, wait_until
+from tests.front.harness import CHAT, Answer, Bed, Front, Sim, ask, chat, payloads, post, wait_until
 
 
 def begin_stream(
@@ -231,3 +232,23 @@ def test_a_request_that_kills_engines_is_tried_once_more_at_most(bed: Bed) -> No
     last = bed.sim(port=sim.port)
     assert ask(front.port, "POST", CHAT, chat()).status == 200
     assert last.metric("requests_total") == 1
+
+
+def test_a_drain_waits_for_what_a_slow_client_has_not_read(bed: Bed) -> None:
+    """The last bytes of an answer are not cut off because the engine was done with it."""
+    front = bed.front(
+        bed.sim(step_ms=0, chunk_chars=20_000, chunks=400, context_tokens=10**6), drain_timeout_s=15.0
+    )
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        connection.connect(("127.0.0.1", front.port))
+        connection.sendall(post(chat(stream=True)))
+        received = connection.recv(1000)
+        front.terminate()
+        time.sleep(0.3)
+        while piece := connection.recv(1 << 20):
+            received += piece
+            time.sleep(0.001)
+    assert received.count(b'"content":"tok') == 400
+    assert received.endswith(b"0\r\n\r\n")
+    assert front.process.wait(5) == 0

@@ -324,6 +324,11 @@ class ClientConnection(asyncio.Protocol):
         if not self._started:
             self._transport.close()
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What was written and has not left yet."""
+        return self._transport.get_write_buffer_size()
+
     def hang_up(self) -> None:
         """For the end: close once what is written has left."""
         self._transport.close()

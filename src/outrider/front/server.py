@@ -42,7 +42,7 @@ class FrontServer:
             connection.close_if_idle()
         try:
             async with asyncio.timeout(timeout_s):
-                while not self._dispatcher.idle:
+                while not self._dispatcher.idle or any(c.unsent_bytes for c in self._app.connections):
                     await asyncio.sleep(0.02)
         except TimeoutError:
             return False
