@@ -25,7 +25,7 @@ test: dev  ## Every test a user waits for (real engine included)
 	$(PYTEST) -m "not acceptance"
 
 acceptance: dev  ## The longer proofs: greedy equality, load, memory, limits
-	$(PYTEST) -m acceptance tests/acceptance
+	$(PYTEST) -m acceptance
 
 bench-front: dev  ## The front against nginx: CPU per chunk and request, added first-token time
 	$(BIN)/python -m benchmarks.front
