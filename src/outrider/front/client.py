@@ -72,7 +72,7 @@ class ClientConnection(asyncio.Protocol):
         self.method = ""
         self._parts: list[bytes] = []
         self._head_bytes = self._body_bytes = self._header_count = 0
-        self._started = self._head_whole = self._whole = self._answered = self._keep_alive = False
+        self._started = self._head_whole = self._whole = self._keep_alive = False
         self._pipelined = False
         self._refusal: RequestError | None = None
         self.deadline_s = self._now() + IDLE_CLIENT_S
