@@ -30,7 +30,7 @@ def metrics_page() -> str:
 
 def cli_page() -> str:
     """docs/cli.md: every command's own --help."""
-    root = click.Context(cli, info_name="outrider", terminal_width=WIDTH, max_content_width=WIDTH)
+    root = _context(cli, "outrider", None)
     parts = [
         "# Command line\n\nMade from the commands' own `--help`.\n",
         _block("outrider --help", cli.get_help(root)),
@@ -43,13 +43,17 @@ def cli_page() -> str:
 
 
 def _help(parent: click.Context, name: str, command: click.Command) -> str:
-    context = click.Context(
-        command, info_name=name, parent=parent, terminal_width=WIDTH, max_content_width=WIDTH
-    )
+    context = _context(command, name, parent)
     text = _block(f"{context.command_path} --help", command.get_help(context))
     if isinstance(command, click.Group):
         text += "".join("\n" + _help(context, sub, child) for sub, child in command.commands.items())
     return text
+
+
+def _context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:
+    """The context a command has when it is run, at a fixed width."""
+    settings = {**command.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH}
+    return click.Context(command, info_name=name, parent=parent, **settings)
 
 
 def _block(title: str, text: str) -> str:

@@ -43,7 +43,8 @@ step() {  # NAME FILES… -- COMMAND…: run the command unless its stamp alread
   printf '%s' "$digest" >"$venv/.done-$name"
 }
 
-pip() { "$venv/bin/python" -m pip --disable-pip-version-check --quiet "$@"; }
+# pip's one line per package about a local index that lacks it says nothing to a user.
+pip() { "$venv/bin/python" -m pip --disable-pip-version-check --quiet "$@" 2> >(grep -v 'is ignored: it is neither' >&2); }
 
 install_torch() {
   # The plain CPU build. `torch` alone would bring gigabytes of CUDA. PyTorch's index publishes one wheel per Python, so this

@@ -183,7 +183,7 @@ def test_least_in_flight_is_chosen(bed: Bed) -> None:
 
 
 def test_sigterm_drains(bed: Bed) -> None:
-    """No new work, the stream and what waits finish, then the process ends well."""
+    """New work is answered 503, the stream and what waits finish, then the process ends well."""
     front = bed.front(bed.sim(step_ms=10), concurrency=1, drain_timeout_s=10.0)
     connection, response = begin_stream(front, max_tokens=60)
     with ThreadPoolExecutor() as pool:
@@ -194,12 +194,10 @@ def test_sigterm_drains(bed: Bed) -> None:
         idle.getresponse().read()
         front.terminate()
         time.sleep(0.2)
-        refused = False
-        try:
-            ask(front.port, "POST", CHAT, chat())
-        except ConnectionError:
-            refused = True
-        assert refused
+        refused = ask(front.port, "POST", CHAT, chat())
+        assert (refused.status, refused.json()["error"]["code"]) == (503, "shutting_down")
+        assert ask(front.port, "GET", "/readyz").status == 503
+        assert ask(front.port, "GET", "/metrics").status == 200
         assert payloads(response.read())[-1] == "[DONE]"
         assert waiting().status == 200
     connection.close()

@@ -83,7 +83,7 @@ def test_an_unknown_model_is_not_found(pair: Pair) -> None:
 
 
 def test_keys(bed: Bed) -> None:
-    """Without or with a wrong key nothing but health and metrics answers; the key itself is never logged."""
+    """Without or with a wrong key nothing but health and metrics answers; a key's name is logged and counted, the key never."""
     sim = bed.sim()
     front = bed.front(
         sim, settings={"host": ANYWHERE, "keys": [key_rule("one", "sk-one"), key_rule("two", "sk-two")]}
@@ -97,7 +97,9 @@ def test_keys(bed: Bed) -> None:
         assert ask(front.port, "GET", path).status == 200
     for key in ("sk-one", "sk-two"):
         assert ask(front.port, "POST", CHAT, chat(), Authorization=f"Bearer {key}").status == 200
+    assert front.metric('outrider_key_output_tokens_total{key="two"}') > 0
     front.end()
+    assert [f"key={name}" in front.log() for name in ("one", "two", "anonymous")] == [True, True, False]
     assert not any(secret in front.log() for secret in ("sk-one", "sk-two", "sk-wrong", "hello"))
 
 

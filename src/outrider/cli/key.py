@@ -16,7 +16,10 @@ def key_command() -> None:
 @key_command.command("new")
 @click.option("--name", default="client-1", show_default=True, help="Name shown in logs and metrics.")
 def new_command(name: str) -> None:
-    """Print a new key once, and the lines for the stack's `serve.keys`, which hold only its hash."""
+    """Print a new key and the lines for the stack.
+
+    The key is shown once; the stack's `serve.keys` hold only its hash.
+    """
     key = f"or-{secrets.token_urlsafe(32)}"
     click.echo(f"key (shown once; give it to the client): {key}\n")
     click.echo("serve:\n  keys:")

@@ -82,6 +82,12 @@ def explain(error: OutriderError) -> str:
     lines = [problem.render() for problem in error.problems] if isinstance(error, StackError) else []
     if isinstance(error, EngineStartFailed) and error.log_tail:
         lines += ["the engine's last lines:", *(f"  | {line}" for line in error.log_tail)]
+        # An argument parser prints its whole usage first: its one sentence is what matters.
+        lines += [
+            f"the engine says: {line.partition(': error: ')[2]}"
+            for line in error.log_tail
+            if ": error: " in line
+        ]
     lines.append(f"outrider: {error}")
     if error.hint:
         lines.append(f"  → {error.hint}")

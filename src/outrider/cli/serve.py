@@ -226,10 +226,12 @@ async def _serve(prepared: Prepared, verbose: bool) -> None:
             await _first(running, stopping.wait())
         if running.done():
             running.result()
-        journal.say("serve", "draining: no new work, streams under way finish", state="draining")
+        if front.busy:
+            journal.say("serve", "draining: no new work, streams under way finish", state="draining")
         if not await front.drain(stack.serve.drain_timeout_s):
             journal.say("serve", "the drain time is over; what was still under way is cut", state="cut")
     finally:
+        journal.say("serve", "stopping the engine", state="stopping")
         await front.close()
         await supervisor.stop()
         journal.say("serve", "stopped", state="stopped")

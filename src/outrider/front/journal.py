@@ -25,7 +25,7 @@ Value = str | float | int | None
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
     """One ended request. `batch` is the time-weighted mean of requests running at its upstream while it ran;
-    `single` says that a time per token has a meaning (one answer to one prompt)."""
+    `single` says that a time per token has a meaning (one answer to one prompt); `key` is the API key's name."""
 
     request_id: str
     lane: str
@@ -38,6 +38,7 @@ class RequestRecord:
     prompt_tokens: int | None = None
     acceptance: RequestAcceptance | None = None
     single: bool = True
+    key: str = ""
 
     @property
     def tokens_per_step(self) -> float | None:
@@ -148,7 +149,9 @@ class Journal:
         self._write("".join(lines))
 
     def _lines(self, record: RequestRecord) -> list[str]:
-        lines = [self._line("decode", *_decode(record)), self._line("latency", *_latency(record))]
+        lines = [self._line("latency", *_latency(record))]
+        if record.outcome != "refused":  # the engine refused it: nothing was decoded
+            lines.insert(0, self._line("decode", *_decode(record)))
         if self._price and record.timing.output_tokens:
             usd = self._usd_per_million(record.ended_s)
             text = f"{record.request_id}  {_usd(usd)} per 1M output tokens at the last minute's throughput"
@@ -190,6 +193,8 @@ class Journal:
             metrics.counter(names.PROMPT_TOKENS).inc(record.prompt_tokens)
         if timing.output_tokens:
             metrics.counter(names.OUTPUT_TOKENS).inc(timing.output_tokens)
+            if record.key:
+                metrics.counter(names.KEY_OUTPUT_TOKENS, record.key).inc(timing.output_tokens)
         if record.outcome == "ok":
             if timing.e2e_s is not None:
                 metrics.histogram(names.E2E, lane).observe(timing.e2e_s)
@@ -245,6 +250,7 @@ def _latency(record: RequestRecord) -> tuple[str, dict[str, Value]]:
         "output_tokens": timing.output_tokens,
         "outcome": record.outcome,
         "lane": record.lane,
+        "key": record.key or None,
         "trace_id": record.trace_id or None,
     }
     tokens = "-" if timing.output_tokens is None else timing.output_tokens
@@ -254,6 +260,8 @@ def _latency(record: RequestRecord) -> tuple[str, dict[str, Value]]:
     )
     if record.outcome != "ok":
         text += f" outcome={record.outcome}"
+    if record.key:
+        text += f" key={record.key}"
     if record.trace_id:
         text += f" trace={record.trace_id}"
     return text, facts

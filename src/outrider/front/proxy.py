@@ -302,6 +302,7 @@ class Exchange:
             prompt_tokens=_count(tokens.get("prompt_tokens")),
             acceptance=dispatcher.engine.request_acceptance(answer) if answer else None,
             single=self.asked.body.single,
+            key=self.key if dispatcher.settings.keys else "",
         )
         dispatcher.ended(self, record)
 

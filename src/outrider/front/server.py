@@ -34,15 +34,22 @@ class FrontServer:
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything waits, runs, or is not yet read by its client."""
+        return not self._dispatcher.idle or any(c.unsent_bytes for c in self._app.connections)
+
     async def drain(self, timeout_s: float) -> bool:
-        """Take no new work and wait for what is under way. Whether all of it ended in time."""
+        """Take no new work and wait for what is under way. Whether all of it ended in time.
+
+        It goes on listening: until the end, /readyz says why, /metrics is there, and new work is answered 503.
+        """
         self._app.draining = True
-        self._server.close()
         for connection in list(self._app.connections):
             connection.close_if_idle()
         try:
             async with asyncio.timeout(timeout_s):
-                while not self._dispatcher.idle or any(c.unsent_bytes for c in self._app.connections):
+                while self.busy:
                     await asyncio.sleep(0.02)
         except TimeoutError:
             return False
