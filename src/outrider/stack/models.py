@@ -82,7 +82,7 @@ class Draft(_Strict):
     draft_length_by_batch: list[BatchRange] | None = Field(
         None,
         description="The engine's own schedule: [first, last, K] by running requests, inclusive; starts at 1, no gaps, K 0 = no "
-        "draft. Written by `outrider tune`.",
+        "draft.",
     )
     tensor_parallel: int | None = Field(
         None, ge=1, description="1 or the target's; default: the engine's choice."
@@ -173,8 +173,8 @@ class Lanes(_Strict):
     """Interactive is served before batch."""
 
     interactive: LaneLimits = Field(default_factory=LaneLimits, description="People wait for these.")
-    batch: LaneLimits = Field(
-        default_factory=lambda: LaneLimits(max_queue=4096, queue_timeout_s=3600.0),
+    batch: LaneLimits = Field(  # a value, not a factory: so the schema and the reference page show it
+        LaneLimits(max_queue=4096, queue_timeout_s=3600.0),
         description="Nobody waits for these.",
     )
 
@@ -236,7 +236,11 @@ class Stack(_Strict):
         None, pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$", description="Name of the service."
     )
     target: Target
-    draft: Draft = Field(default_factory=lambda: Draft(method="ngram"), description="What proposes tokens.")
+    draft: Draft = Field(
+        default_factory=lambda: Draft(method="ngram"),
+        description="What proposes tokens; default: ngram, K = 3. No draft at all: `method: none`.",
+        json_schema_extra={"default": {"method": "ngram"}},
+    )
     engine: Engine = Field(default_factory=Engine)
     serve: Serve = Field(default_factory=Serve)
     slo: Slo = Field(default_factory=Slo)

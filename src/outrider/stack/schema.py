@@ -46,20 +46,27 @@ def markdown() -> str:
     schema = json_schema()
     definitions = _block(schema["$defs"])
     parts = [INTRODUCTION, "## The file\n\n" + _table(schema, definitions)]
-    for path, name in _sections(schema, definitions, ""):
-        section = _block(definitions[name])
+    for path, name, given in _sections(schema, definitions, ""):
+        section = _with_defaults(_block(definitions[name]), given)
         text = str(section.get("description", "")).partition("\n")[0]
         parts.append(f"## `{path}`\n\n{text}\n\n{_table(section, definitions)}")
     return "\n".join(parts)
 
 
-def _sections(schema: Schema, definitions: Schema, above: str) -> Iterator[tuple[str, str]]:
-    """(dotted path, definition name) of every block of keys, outer first."""
+def _with_defaults(section: Schema, given: Schema) -> Schema:
+    """`section` with the defaults that the key which holds it gives, where they are not the block's own."""
+    fields = _block(section["properties"])
+    changed = {key: {**_block(field), "default": given[key]} for key, field in fields.items() if key in given}
+    return {**section, "properties": {**fields, **changed}}
+
+
+def _sections(schema: Schema, definitions: Schema, above: str) -> Iterator[tuple[str, str, Schema]]:
+    """(dotted path, definition name, the key's own default) of every block of keys, outer first."""
     for key, field in _block(schema["properties"]).items():
         name = _definition(_block(field))
         if name:
             path = f"{above}{key}{'[]' if _block(field).get('type') == 'array' else ''}"
-            yield path, name
+            yield path, name, _block(_block(field).get("default"))
             yield from _sections(_block(definitions[name]), definitions, f"{path}.")
 
 
@@ -87,7 +94,9 @@ def _table(section: Schema, definitions: Schema) -> str:
 
 def _default(field: Schema) -> str:
     value = field.get("default")
-    return f"`{json.dumps(value)}`" if value is not None and not isinstance(value, dict) else ""
+    if isinstance(value, dict):
+        return f"`{', '.join(f'{key}: {one}' for key, one in value.items())}`"
+    return f"`{json.dumps(value)}`" if value is not None else ""
 
 
 def _kind(field: Schema) -> str:

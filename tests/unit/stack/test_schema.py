@@ -6,7 +6,7 @@ import yaml
 
 from outrider.stack import schema
 from outrider.stack.load import built_in_text
-from outrider.stack.models import Stack
+from outrider.stack.models import API_VERSION, Stack
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -40,3 +40,20 @@ def test_main_writes_into_the_folder_named(tmp_path: Path) -> None:
     """The module's command writes both pages."""
     schema.main([str(tmp_path)])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["stack.md", "stack.schema.json"]
+
+
+def test_a_nested_block_shows_the_defaults_in_force() -> None:
+    """The batch lane's table has its own defaults, not those of the lane type; so has the JSON Schema."""
+    limits = Stack.model_validate({"apiVersion": API_VERSION, "target": {"model": "a/b"}}).serve.lanes.batch
+    section = schema.markdown().partition("## `serve.lanes.batch`")[2]
+    assert f"| `{limits.max_queue}` |" in section
+    assert f"| `{limits.queue_timeout_s}` |" in section
+    lanes = schema.json_schema()["$defs"]["Lanes"]["properties"]  # type: ignore[index]
+    assert lanes["batch"]["default"] == limits.model_dump()
+
+
+def test_the_draft_that_nobody_wrote_is_on_the_page() -> None:
+    """Without `draft:` an n-gram draft is used, and the page says so in its row."""
+    row = next(line for line in schema.markdown().splitlines() if line.startswith("| `draft` |"))
+    assert "`method: ngram`" in row
+    assert "default: ngram" in row
