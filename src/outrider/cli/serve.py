@@ -241,21 +241,19 @@ async def _until_ready(
     supervisor: Supervisor, running: asyncio.Task[None], stopping: asyncio.Event, banner: _Banner
 ) -> None:
     """Wait for the first readiness; tells every few seconds what is awaited. Raises what the supervisor raises."""
-    began, said = time.monotonic(), ""
+    began, said, told = time.monotonic(), "", 0.0
     while not (supervisor.first_ready.is_set() or stopping.is_set() or running.done()):
-        if supervisor.state.reason != said:
-            said = supervisor.state.reason
+        if supervisor.state.reason != said or time.monotonic() - told > STILL_EVERY_S:
+            said, told = supervisor.state.reason, time.monotonic()
             banner.still_starting(began, said)
         waits = [
             asyncio.create_task(supervisor.first_ready.wait()),
             asyncio.create_task(stopping.wait()),
             running,
         ]
-        await asyncio.wait(waits, timeout=STILL_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waits, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits[:2]:
             wait.cancel()
-        if time.monotonic() - began > STILL_EVERY_S and not supervisor.first_ready.is_set():
-            banner.still_starting(began, supervisor.state.reason)
     if running.done():
         running.result()
 

@@ -110,7 +110,8 @@ class Supervisor:
         finally:
             self.upstreams.remove(job.name)
             await client.close()
-            await process.stop(job.grace_s)
+            # Before it was ever ready there is nothing to finish.
+            await process.stop(job.grace_s if self.first_ready.is_set() else min(job.grace_s, 2.0))
             ended.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await ended
