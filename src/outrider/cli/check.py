@@ -19,6 +19,8 @@ from outrider.stack.memory import GB, Budget
 from outrider.stack.models import Stack
 from outrider.stack.preflight import Examination, examine, in_order
 
+ANOTHER_DEVICE = "engine-device"  # the rule of `engines.vllm.judge`
+
 
 @click.command("check")
 @click.argument("stack", type=click.Path(path_type=Path, dir_okay=False), required=False)
@@ -72,7 +74,11 @@ def _examine(reading: Reading, accelerator: str | None, source: Source) -> Exami
         engine = stack.engine.model_copy(update={"accelerator": accelerator})
         stack = stack.model_copy(update={"engine": engine})
     found = examine(stack, source)
-    judged = [reading.located(problem) for problem in (*found.problems, *_judge_engine(stack))]
+    told = {problem.path for problem in reading.problems}
+    engine_side = (
+        one for one in _judge_engine(stack) if one.rule != "extra-arg-refused" or one.path not in told
+    )
+    judged = [reading.located(problem) for problem in (*found.problems, *engine_side)]
     return replace(found, problems=in_order((*reading.problems, *judged)))
 
 
@@ -90,9 +96,12 @@ def _judge_engine(stack: Stack) -> Iterator[Problem]:
     except EngineError as error:
         yield Problem(str(error), "engine", "engine", error.hint)
         return
-    for problem in engine.judge(stack, install):
-        elsewhere = problem.rule == "engine-device"
-        yield replace(problem, severity="warning") if elsewhere else problem
+    yield from map(elsewhere, engine.judge(stack, install))
+
+
+def elsewhere(problem: Problem) -> Problem:
+    """Another device's build installed here refuses nothing that is only looked at: the stack may run elsewhere."""
+    return replace(problem, severity="warning") if problem.rule == ANOTHER_DEVICE else problem
 
 
 def _report(name: str, found: Examination, as_json: bool) -> None:

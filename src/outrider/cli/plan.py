@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
+from outrider.cli.check import ANOTHER_DEVICE, elsewhere
 from outrider.core.errors import StackError
 from outrider.engines.base import LaunchPlan, ResolvedModels
 from outrider.engines.vllm.adapter import VllmEngine
-from outrider.stack.load import load_stack
+from outrider.stack.load import read_stack, usable
 from outrider.stack.models import METHODS_WITH_WEIGHTS
 from outrider.stack.weights import place_of
 
@@ -33,11 +35,15 @@ def plan_command(stack: Path | None, port: int, as_json: bool) -> None:
 
     Weights that `serve` would convert are named by the folder they get; `outrider weights` puts them there.
     """
-    loaded = load_stack(stack)
+    reading = read_stack(stack)
+    loaded = usable(reading)
     engine = VllmEngine()
     install = engine.find(loaded)
-    refused = tuple(problem for problem in engine.judge(loaded, install) if problem.severity == "error")
-    if refused:
+    told = [one for one in map(elsewhere, engine.judge(loaded, install)) if one.rule == ANOTHER_DEVICE]
+    if told and loaded.engine.device != "auto":
+        install = replace(install, device=loaded.engine.device)  # the command is for where the stack will run
+    judged = map(reading.located, engine.judge(loaded, install))
+    if refused := tuple(problem for problem in judged if problem.severity == "error"):
         raise StackError("There is no command for this stack.", refused)
     draft = loaded.draft.model if loaded.draft.method in METHODS_WITH_WEIGHTS else None
     models = ResolvedModels(
@@ -47,10 +53,10 @@ def plan_command(stack: Path | None, port: int, as_json: bool) -> None:
         draft_revision=loaded.draft.revision,
     )
     plan = engine.plan(loaded, install, models, port)
-    for warning in plan.warnings:
-        click.echo(warning.render(), err=True)
+    warnings = [reading.located(warning).render() for warning in (*told, *plan.warnings)]
+    for text in warnings:
+        click.echo(text, err=True)
     if as_json:
-        warnings = [warning.render() for warning in plan.warnings]
         click.echo(json.dumps({"argv": plan.argv, "env": dict(plan.env), "warnings": warnings}, indent=2))
     else:
         click.echo(command_text(plan))

@@ -47,7 +47,7 @@ def load_stack(path: Path | None) -> Stack:
     Raises:
         StackError: the file cannot be read, or has problems; `problems` holds all of them in file order.
     """
-    return _usable(read_stack(path))
+    return usable(read_stack(path))
 
 
 def read_stack(path: Path | None) -> Reading:
@@ -85,13 +85,14 @@ def load_stack_text(text: str, name: str) -> Stack:
     Raises:
         StackError: with every problem, in file order.
     """
-    return _usable(_read(text, name))
+    return usable(_read(text, name))
 
 
-def _usable(reading: Reading) -> Stack:
+def usable(reading: Reading) -> Stack:
+    """The stack of a reading that found nothing wrong. Raises StackError with every problem otherwise."""
     if reading.stack is None or reading.problems:
         count = f"{len(reading.problems)} problem{'s' if len(reading.problems) != 1 else ''}"
-        hint = "Every key is described in docs/stack.md."
+        hint = "Every key is described in docs/stack.md; `outrider check` says all that is wrong with a file at once."
         raise StackError(f"{reading.name}: {count}.", reading.problems, hint=hint)
     return reading.stack
 

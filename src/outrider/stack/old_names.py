@@ -23,11 +23,15 @@ MAX_LITERAL = 4096
 
 @dataclass(frozen=True, slots=True)
 class Successor:
-    """Today's names: `stack` in this file ('' where there is none), `engine` in vLLM ('' where it is gone)."""
+    """Today's names: `stack` in this file ('' where there is none), `engine` in vLLM ('' where it is gone).
+
+    `note`: what else to know, behind the hint.
+    """
 
     stack: str
     engine: str = ""
     rule: str = "config-old-flags"
+    note: str = ""
 
     def sentence(self, old: str) -> str:
         """What happened to `old`."""
@@ -35,6 +39,11 @@ class Successor:
             return f"{old} no longer exists, and nothing took its place"
         today = f"vLLM calls it {self.engine} today" if self.engine else "vLLM dropped it"
         return f"{old} is gone: {today}"
+
+    @property
+    def hint(self) -> str:
+        """What to write instead."""
+        return f"{f'Write `{self.stack}`.' if self.stack else 'Take it out.'} {self.note}".strip()
 
 
 _SCHEDULE = Successor(
@@ -71,6 +80,11 @@ OLD: Mapping[str, Successor] = {
     "speculative-disable-mqa-scorer": Successor(""),
     "disable-logprobs-during-spec-decoding": Successor(""),
     "use-v2-block-manager": Successor(""),
+    "disable-log-requests": Successor(
+        "",
+        "enable-log-requests",
+        note="Requests are not logged unless `enable-log-requests: true` asks for it.",
+    ),
 }
 
 # Today's engine names in a place where the stack's own name belongs; under engine.extra_args the adapter judges them.
@@ -132,8 +146,7 @@ def _is_todays(path: Path, name: str) -> bool:
 
 
 def _old(document: Document, path: Path, name: str, successor: Successor) -> Problem:
-    hint = f"Write `{successor.stack}`." if successor.stack else "Take it out."
-    return document.problem(path, successor.sentence(name), successor.rule, hint)
+    return document.problem(path, successor.sentence(name), successor.rule, successor.hint)
 
 
 def _flags_in(document: Document, text: Text) -> Iterator[Problem]:
@@ -141,9 +154,10 @@ def _flags_in(document: Document, text: Text) -> Iterator[Problem]:
     for match in _FLAG.finditer(text.value):
         successor = OLD.get(normal(match[1]))
         if successor:
-            hint = f"Write `{successor.stack}`." if successor.stack else "Take it out."
             place = text.place_of(match.start())
-            yield document.problem(text.path, successor.sentence(match[0]), successor.rule, hint, place)
+            yield document.problem(
+                text.path, successor.sentence(match[0]), successor.rule, successor.hint, place
+            )
 
 
 def _judge_speculative_config(document: Document, path: Path) -> Iterator[Problem]:
@@ -180,8 +194,9 @@ def _judge_speculative_config(document: Document, path: Path) -> Iterator[Proble
         successor = OLD.get(normal(str(inner[-1])))
         if successor and normal(str(inner[-1])) != "num-speculative-tokens":
             place = text.place_of(max(text.value.find(str(inner[-1])), 0))
-            hint = f"Write `{successor.stack}`." if successor.stack else "Take it out."
-            yield document.problem(path, successor.sentence(str(inner[-1])), successor.rule, hint, place)
+            yield document.problem(
+                path, successor.sentence(str(inner[-1])), successor.rule, successor.hint, place
+            )
 
 
 def _python_literal(text: str) -> dict[str, object] | None:

@@ -66,7 +66,18 @@ def test_plan_of_a_refused_stack_gives_every_reason(tmp_path: Path, model: Path)
     result = CliRunner().invoke(plan_command, [path])
     assert isinstance(result.exception, StackError)
     assert [problem.rule for problem in result.exception.problems] == ["extra-arg-refused"] * 2
+    assert {(problem.file, problem.line) for problem in result.exception.problems} == {(path, 5)}
     assert not result.stdout
+
+
+def test_plan_for_another_device_is_printed_with_a_warning(tmp_path: Path, model: Path) -> None:
+    """A stack for the other device than the build here gets its command, for that device, and a warning with its line."""
+    path = Path(stack_file(tmp_path, model))
+    path.write_text(path.read_text().replace("{python:", "{device: cpu, python:").replace("ngram", "none"))
+    result = CliRunner().invoke(plan_command, [str(path)])
+    assert result.exit_code == 0, result.exception
+    assert f"{path}:5:10: warning: engine.device:" in result.stderr
+    assert "--kv-cache-memory-bytes" in result.stdout
 
 
 def test_weights_prints_what_the_engine_loads(tmp_path: Path, model: Path) -> None:

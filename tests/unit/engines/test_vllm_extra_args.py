@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.engines.vllm.extra_args import REFUSED, refused_extra_args, refused_extra_env, written
+from outrider.engines.vllm.extra_args import (
+    REFUSED,
+    STACK_KEYS,
+    refused_extra_args,
+    refused_extra_env,
+    written,
+)
+from outrider.stack.models import Stack
+from outrider.stack.sentences import known_keys
 
 
 @pytest.mark.parametrize(
@@ -35,9 +43,19 @@ def test_refused_in_every_spelling(key: str, flag: str) -> None:
     """Underscores, beginnings, negations and members of a refused flag are refused, and the flag is named."""
     problems = refused_extra_args({key: "x"})
     assert [problem.rule for problem in problems] == ["extra-arg-refused"]
-    assert f"--{flag}," in problems[0].message
+    assert f"--{flag}" in problems[0].message
+    assert (" is --" in problems[0].message) is (key != flag)
     assert problems[0].path == f"engine.extra_args.{key}"
     assert problems[0].hint
+
+
+def test_a_flag_that_the_stack_has_names_its_key() -> None:
+    """Each flag with a place of its own in the stack is refused with that key, and the key exists."""
+    for flag, where in STACK_KEYS.items():
+        section, _, key = where.partition(" ")[0].partition(".")
+        assert key in known_keys(Stack, (section,)), where
+        assert f"`{where}`" in refused_extra_args({flag: 1})[0].hint
+    assert "`serve.port`" in refused_extra_args({"port": 1})[0].hint
 
 
 @pytest.mark.parametrize(

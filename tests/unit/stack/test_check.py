@@ -9,6 +9,7 @@ from tests.shared import shared_path
 
 from outrider.cli.check import check_command
 from outrider.core.errors import EngineNotInstalled
+from outrider.engines.base import Install
 from outrider.engines.vllm.adapter import VllmEngine
 from outrider.stack.load import load_stack, load_stack_text
 from outrider.stack.preflight import _memory_here, preflight
@@ -109,6 +110,20 @@ def test_problems_of_the_file_and_of_the_pair_come_together(tmp_path: Path, fact
     result = run(stack, "--facts", facts, "--json")
     rules = [p["rule"] for p in json.loads(result.stdout)["problems"] if p["severity"] == "error"]
     assert rules == ["memory", "open-door"]
+
+
+def test_an_engine_flag_with_a_successor_is_told_once(
+    tmp_path: Path, facts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """speculative_config as an extra flag is one error, with the `draft:` to write; a flag that vLLM dropped is refused."""
+    install = Install("0.32.0", "vllm", "cuda", "python", plugin=True)
+    monkeypatch.setattr(VllmEngine, "find", lambda self, stack: install)
+    stack = tmp_path / "stack.yaml"
+    extra = "  extra_args: {speculative_config: {method: ngram}, disable-log-requests: true}\n"
+    stack.write_text(LLAMA + extra)
+    problems = json.loads(run(stack, "--facts", facts, "--accelerator", "h200", "--json").stdout)["problems"]
+    rules = [p["rule"] for p in problems if p["path"].startswith("engine.extra_args")]
+    assert sorted(rules) == ["config-engine-name", "config-old-flags"]
 
 
 def test_json_has_every_number(tmp_path: Path, facts: Path) -> None:

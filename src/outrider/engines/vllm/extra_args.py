@@ -16,30 +16,40 @@ from pydantic import JsonValue
 
 from outrider.core.errors import Problem
 
-_BY_STACK = "The stack has its own place for it."
 _DOOR = "Outrider binds the engine to loopback with a key of its own; `serve` says what clients reach."
 _CODE = "It loads code into the engine."
 _MEASURED = "Outrider needs it as it is, to stop the engine and to measure it."
 
+# Flag → the stack's own key for it.
+STACK_KEYS: Mapping[str, str] = {
+    "model": "target.model",
+    **dict.fromkeys(("revision", "code-revision", "tokenizer-revision"), "target.revision"),
+    "served-model-name": "target.served_name",
+    "dtype": "target.dtype",
+    "kv-cache-dtype": "target.kv_cache_dtype",
+    "max-model-len": "target.max_context_tokens",
+    "chat-template": "target.chat_template",
+    **dict.fromkeys(("speculative-config", "spec-method"), "draft.method"),
+    "spec-model": "draft.model",
+    "spec-tokens": "draft.draft_length",
+    "tensor-parallel-size": "engine.tensor_parallel",
+    "max-num-seqs": "engine.max_running_requests",
+    "enforce-eager": "engine.enforce_eager",
+    "enable-prefix-caching": "engine.prefix_cache",
+    **dict.fromkeys(("gpu-memory-utilization", "device-memory-utilization"), "engine.memory_fraction"),
+    "kv-cache-memory-bytes": "engine.memory_fraction (CPU: engine.cpu_kv_cache_gib)",
+}
+_SERVE_KEYS: Mapping[str, str] = {"host": "serve.host", "port": "serve.port", "api-key": "serve.keys"}
+
 # Flag → why. Everything `plan` writes is here, which a test holds.
 REFUSED: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("host", "port", "uds", "api-key", "root-path", "middleware", "grpc", "grpc-port"), _DOOR
-    ),
+    **dict.fromkeys(("uds", "root-path", "middleware", "grpc", "grpc-port"), _DOOR),
+    **{flag: f"{_DOOR} Clients' side is `{key}`." for flag, key in _SERVE_KEYS.items()},
     **dict.fromkeys(("ssl-keyfile", "ssl-certfile", "ssl-ca-certs", "ssl-cert-reqs", "ssl-ciphers"), _DOOR),
     **dict.fromkeys(("enable-ssl-refresh", "headless", "data-parallel-supervisor-port"), _DOOR),
     **dict.fromkeys(("data-parallel-external-lb", "data-parallel-hybrid-lb"), _DOOR),
     "data-parallel-multi-port-external-lb": _DOOR,
-    **dict.fromkeys(("model", "revision", "code-revision", "tokenizer-revision"), _BY_STACK),
-    **dict.fromkeys(
-        ("served-model-name", "dtype", "kv-cache-dtype", "max-model-len", "chat-template"), _BY_STACK
-    ),
-    **dict.fromkeys(("speculative-config", "spec-method", "spec-model", "spec-tokens"), _BY_STACK),
-    **dict.fromkeys(("tensor-parallel-size", "max-num-seqs", "enforce-eager"), _BY_STACK),
-    **dict.fromkeys(
-        ("gpu-memory-utilization", "device-memory-utilization", "kv-cache-memory-bytes"), _BY_STACK
-    ),
-    "enable-prefix-caching": _BY_STACK,
+    **{flag: f"The stack has its own place for it: `{key}`." for flag, key in STACK_KEYS.items()},
     **dict.fromkeys(("trust-remote-code", "worker-cls", "worker-extension-cls", "scheduler-cls"), _CODE),
     **dict.fromkeys(("tool-parser-plugin", "reasoning-parser-plugin", "io-processor-plugin"), _CODE),
     **dict.fromkeys(("logits-processors", "model-class-overrides"), _CODE),
@@ -94,9 +104,8 @@ def _judge_arg(key: str, value: JsonValue) -> Problem | None:
             "Without dashes in front: max-num-batched-tokens",
         )
     if flag := _refused_flag(key):
-        return Problem(
-            f"--{key} is --{flag}, which is not yours to set", path, "extra-arg-refused", REFUSED[flag]
-        )
+        said = f"--{key}" if key == flag else f"--{key} is --{flag}, which"
+        return Problem(f"{said} is not yours to set", path, "extra-arg-refused", REFUSED[flag])
     items = value if isinstance(value, list) else [value]
     if value is None or any(
         isinstance(item, (list, dict)) or item is None for item in items if items is value
