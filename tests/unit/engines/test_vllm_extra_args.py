@@ -7,6 +7,7 @@ import argparse
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import JsonValue
 
 from outrider.engines.vllm.extra_args import (
     REFUSED,
@@ -133,3 +134,44 @@ def test_variables_that_are_not_the_stacks(name: str) -> None:
 def test_other_variables_pass(name: str) -> None:
     """An ordinary variable passes, one with a word like a secret's in it too."""
     assert refused_extra_env({name: "0-3"}) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("distributed-executor-backend", "evil.Executor"),
+        ("compilation-config.backend", "evil.backend"),
+        ("compilation-config", {"backend": "evil.backend"}),
+        ("structured-outputs-config", {"reasoning_parser_plugin": "./evil.py"}),
+        ("structured-outputs-config.reasoning_parser_plugin", "./evil.py"),
+        ("kv-transfer-config", {"kv_connector_module_path": "evil"}),
+        ("kv-transfer-config.kv_connector_module_path", "evil"),
+        ("log-config-file", "./evil.yaml"),
+        ("enable-log-requests", True),
+    ],
+)
+def test_code_and_prompts_do_not_come_in_by_members(key: str, value: JsonValue) -> None:
+    """Flags and members of JSON flags that load code, reach out, or log prompts are refused however they are written."""
+    assert [problem.rule for problem in refused_extra_args({key: value})] == ["extra-arg-refused"]
+
+
+@pytest.mark.parametrize("value", ["1\0", {"a": "\0"}])
+def test_no_value_holds_nul(value: JsonValue) -> None:
+    """NUL would end an argument early."""
+    assert [problem.rule for problem in refused_extra_args({"seed": value})] == ["extra-arg-form"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("VLLM_SERVER_DEV_MODE=1\0", ""),
+        ("OUTRIDER_VLLM=0", ""),
+        ("A", "\0"),
+        ("", ""),
+        ("DB_PWD", "x"),
+        ("GITHUB_PAT", "x"),
+    ],
+)
+def test_variables_have_plain_names(name: str, value: str) -> None:
+    """A name that smuggles another variable in is none; secrets stand elsewhere."""
+    assert [problem.rule for problem in refused_extra_env({name: value})] == ["extra-env-refused"]

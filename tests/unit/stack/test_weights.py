@@ -277,21 +277,24 @@ def _resolve_in_child(gguf: Path, python: str, cache: Path, said: multiprocessin
 
 def test_two_at_once_convert_once(tmp_path: Path, gguf: Path) -> None:
     """Two processes that start together make one conversion; the one that waits says for whom."""
-    python = fake_python(tmp_path, f"sleep 1; {CONVERTS}")
+    # The conversion lasts until the other process is seen to wait, however slow the machine is.
+    seen = tmp_path / "seen"
+    python = fake_python(
+        tmp_path, f"for i in $(seq 300); do [ -e {seen} ] && break; sleep 0.1; done; {CONVERTS}"
+    )
     context = multiprocessing.get_context("spawn")
     said: multiprocessing.SimpleQueue[str] = context.SimpleQueue()
     arguments = (gguf, python, tmp_path / "cache", said)
     children = [context.Process(target=_resolve_in_child, args=arguments) for _ in range(2)]
     for child in children:
         child.start()
+    while not said.get().startswith("waiting: "):
+        pass
+    seen.touch()
     for child in children:
         child.join(60)
     assert [child.exitcode for child in children] == [0, 0]
     assert (tmp_path / "runs").read_text() == "once\n"
-    lines = []
-    while not said.empty():
-        lines.append(said.get())
-    assert any(line.startswith("waiting: process ") for line in lines)
 
 
 def test_killed_maker_leaves_a_cache_that_works(tmp_path: Path, gguf: Path) -> None:

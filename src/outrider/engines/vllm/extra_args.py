@@ -18,6 +18,7 @@ from outrider.core.errors import Problem
 
 _DOOR = "Outrider binds the engine to loopback with a key of its own; `serve` says what clients reach."
 _CODE = "It loads code into the engine."
+_REACH = "It lets the engine load code, or reach files and hosts, beyond what this stack says."
 _MEASURED = "Outrider needs it as it is, to stop the engine and to measure it."
 
 # Flag → the stack's own key for it.
@@ -53,6 +54,11 @@ REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("trust-remote-code", "worker-cls", "worker-extension-cls", "scheduler-cls"), _CODE),
     **dict.fromkeys(("tool-parser-plugin", "reasoning-parser-plugin", "io-processor-plugin"), _CODE),
     **dict.fromkeys(("logits-processors", "model-class-overrides"), _CODE),
+    **dict.fromkeys(("kv-transfer-config", "ec-transfer-config", "kv-events-config"), _REACH),
+    **dict.fromkeys(("log-config-file", "allowed-local-media-path", "allowed-media-domains"), _REACH),
+    **dict.fromkeys(
+        ("enable-log-requests", "enable-log-outputs"), "It would write users' prompts into the log."
+    ),
     "load-format": "Only safetensors are loaded: pickled weights run code when opened.",
     "hf-token": "Secrets on a command line are seen by every user of the machine: set HF_TOKEN in the environment.",
     "config": "It would bring in flags that are not checked; write them under `engine.extra_args`.",
@@ -63,10 +69,18 @@ REFUSED: Mapping[str, str] = {
 _SHORTER = frozenset({"tokenizer", "reasoning-parser"})  # flags of their own that begin a refused one
 _KEY = re.compile(r"[a-z0-9]+([-_][a-z0-9]+)*(\.[\w.-]+)?", re.IGNORECASE)
 
-_SECRET_NAME = re.compile(r"(^|_)TOKEN$|SECRET|PASSWORD|API_?KEY|CREDENTIAL", re.IGNORECASE)
+# Members of JSON flags, and values, that name code to load.
+_CODE_MEMBER = re.compile(r"(^|[._-])(plugin|module_path|cls|backend|qualname)$", re.IGNORECASE)
+_CHOICES: Mapping[str, frozenset[str]] = {
+    "distributed-executor-backend": frozenset({"mp", "ray", "uni", "external_launcher"})
+}
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET_NAME = re.compile(r"(^|_)(TOKEN|PAT|PWD)$|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL", re.IGNORECASE)
 _REFUSED_ENV: Mapping[str, str] = {
     "VLLM_API_KEY": "Outrider makes a new key for each launch.",
     "VLLM_SERVER_DEV_MODE": "It opens routes that run any method of the engine.",
+    "VLLM_ALLOW_INSECURE_SERIALIZATION": "It lets messages between processes run code.",
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "It opens routes that load weights named by clients.",
     "VLLM_PLUGINS": "It would keep Outrider's plugin out.",
     "OUTRIDER_VLLM": "Outrider sets it.",
     "VLLM_CPU_KVCACHE_SPACE": "The stack has its own place for it: `engine.cpu_kv_cache_gib`.",
@@ -82,9 +96,11 @@ def refused_extra_args(extra_args: Mapping[str, JsonValue]) -> list[Problem]:
 def refused_extra_env(extra_env: Mapping[str, str]) -> list[Problem]:
     """One problem for each variable that Outrider sets itself, that opens the engine, or that names a secret."""
     found = []
-    for name in extra_env:
+    for name, value in extra_env.items():
         path, rule = f"engine.extra_env.{name}", "extra-env-refused"
-        if why := _REFUSED_ENV.get(name):
+        if not _ENV_NAME.fullmatch(name) or "\0" in value:
+            found.append(Problem(f"{name!r} is no variable", path, rule, "Letters, digits and _; no NUL."))
+        elif why := _REFUSED_ENV.get(name):
             found.append(Problem(f"{name} must not be set here", path, rule, why))
         elif _SECRET_NAME.search(name):
             hint = f"Set {name} where you start Outrider: the engine inherits it."
@@ -106,6 +122,11 @@ def _judge_arg(key: str, value: JsonValue) -> Problem | None:
     if flag := _refused_flag(key):
         said = f"--{key}" if key == flag else f"--{key} is --{flag}, which"
         return Problem(f"{said} is not yours to set", path, "extra-arg-refused", REFUSED[flag])
+    if (member := _code_member(key, value)) or not _offered(key, value):
+        said = f"{member!r} of --{key}" if member else f"{value!r} for --{key}"
+        return Problem(f"{said} is not yours to set", path, "extra-arg-refused", _CODE)
+    if "\0" in json.dumps(value) or "\\u0000" in json.dumps(value):
+        return Problem("a value holds NUL", path, "extra-arg-form")
     items = value if isinstance(value, list) else [value]
     if value is None or any(
         isinstance(item, (list, dict)) or item is None for item in items if items is value
@@ -118,6 +139,24 @@ def _judge_arg(key: str, value: JsonValue) -> Problem | None:
     if isinstance(value, list) and (not value or any(str(item).startswith("-") for item in value)):
         return Problem("a list must not be empty, nor an item begin with a dash", path, "extra-arg-form")
     return None
+
+
+def _code_member(key: str, value: JsonValue) -> str:
+    """The first member of a JSON flag, dotted or written out, that names code to load; '' if none does."""
+    waiting: list[tuple[str, JsonValue]] = [(key.split(".", 1)[1] if "." in key else "", value)]
+    while waiting:
+        name, inner = waiting.pop()
+        if name and _CODE_MEMBER.search(name):
+            return name
+        if isinstance(inner, dict):
+            waiting.extend(inner.items())
+    return ""
+
+
+def _offered(key: str, value: JsonValue) -> bool:
+    """Whether a flag that would also take the name of a class has one of its plain values."""
+    choices = _CHOICES.get(key.lower().replace("_", "-"))
+    return choices is None or value in choices
 
 
 def _refused_flag(key: str) -> str | None:
