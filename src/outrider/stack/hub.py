@@ -203,5 +203,5 @@ def _http_error(model: str, status: int) -> HubError:
 
 
 def _unreachable(error: Exception) -> HubError:
-    hint = "Check the network and HF_ENDPOINT, or use --offline or --facts to judge without the hub."
+    hint = "Check the network and HF_ENDPOINT."
     return HubError(f"{_endpoint()} cannot be reached: {error}", hint, unreachable=True)

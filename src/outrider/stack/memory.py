@@ -201,13 +201,14 @@ def _ways_out(stack: Stack, target: ModelFacts, draft: ModelFacts | None, budget
         )
         if tried and tried.fits:
             ways.append(f"FP8 weights ({tried.kv_tokens:,} KV tokens left)")
-    if not on.is_cpu:
+    if not on.is_cpu and "-mig-" not in on.name:  # slices of a card have no links to one another
         for parallel in (2, 4, 8):
             wide = _with(stack, "engine", tensor_parallel=budget.tensor_parallel * parallel)
             if make_budget(wide, target, draft, on).fits:
                 ways.append(f"engine.tensor_parallel {budget.tensor_parallel * parallel}")
                 break
-    if budget.kv_room_bytes > 0 and (shorter := budget.kv_tokens // 1024 * 1024) >= 1024:
+    longest = min(budget.kv_tokens, target.max_positions or budget.kv_tokens)
+    if budget.kv_room_bytes > 0 and (shorter := longest // 1024 * 1024) >= 1024:
         ways.append(f"max_context_tokens {shorter}")
     if on.is_cpu and budget.kv_room_bytes > 0:
         ways.append(f"engine.cpu_kv_cache_gib {budget.request_bytes / GIB:.1f}")

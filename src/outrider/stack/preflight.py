@@ -12,11 +12,11 @@ from outrider.stack.accelerators import (
     ACCELERATORS,
     Accelerator,
     find_accelerator,
-    nearest_accelerator,
     this_machine,
+    unknown_accelerator,
 )
 from outrider.stack.facts import FactsError, ModelFacts
-from outrider.stack.find_facts import Found, Source, find_both
+from outrider.stack.find_facts import UNREACHABLE, Found, Source, find_both
 from outrider.stack.manifest import pair_id
 from outrider.stack.memory import Budget, judge_budget, make_budget
 from outrider.stack.models import METHODS_WITH_WEIGHTS, Stack
@@ -41,7 +41,12 @@ class Examination:
     @property
     def refused(self) -> bool:
         """Whether the stack cannot be served."""
-        return any(problem.severity == "error" for problem in self.problems)
+        return any(one.severity == "error" and one.rule != UNREACHABLE for one in self.problems)
+
+    @property
+    def unjudged(self) -> bool:
+        """Whether a hub that was to be asked did not answer."""
+        return any(one.severity == "error" and one.rule == UNREACHABLE for one in self.problems)
 
 
 def preflight(stack: Stack) -> list[Problem]:
@@ -59,7 +64,8 @@ def examine(stack: Stack, source: Source) -> Examination:
         return Examination(in_order((*problems, *pinned(stack))), stack=stack)
     problems += judge_pair(stack, found.target, found.draft)
     if found.draft is None and stack.draft.method in METHODS_WITH_WEIGHTS:
-        return Examination(in_order(problems), stack=stack)
+        message = "the draft's memory was not judged: the sum is of the target alone"
+        problems.append(Problem(message, "draft.model", "memory", severity="warning"))
     budget: Budget | None = None
     overview: tuple[Budget, ...] = ()
     try:
@@ -84,11 +90,9 @@ def _accelerator(stack: Stack) -> tuple[Accelerator | None, list[Problem]]:
         if stack.engine.device == "cpu":
             return this_machine(_memory_here()), []
         return None, []
-    if found := find_accelerator(name):
-        return found, []
-    near = nearest_accelerator(name)
-    hint = f"Did you mean `{near}`?" if near else f"Known: {', '.join(ACCELERATORS)}."
-    return None, [Problem(f"{name!r} is not a known accelerator", "engine.accelerator", "accelerator", hint)]
+    if unknown := unknown_accelerator(name):
+        return None, [Problem(unknown[0], "engine.accelerator", "accelerator", unknown[1])]
+    return find_accelerator(name), []
 
 
 def _memory_here(limit: Path = CGROUP_LIMIT) -> int:

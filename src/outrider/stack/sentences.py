@@ -44,9 +44,26 @@ def sentence(error: ErrorDetails, root: type[BaseModel]) -> tuple[str, str]:
         return "is missing", f"Add `{dotted(path)}`."
     if kind == "literal_error":
         return _one_of(str(context["expected"]), given)
+    if special := _special(path, kind, given):
+        return special
     if kind in _KINDS:
         return _wrong_kind(_KINDS[kind], given)
     return _out_of_bounds(kind, context, given) or error["msg"], ""
+
+
+def _special(path: Path, kind: str, given: object) -> tuple[str, str] | None:
+    """Mistakes that are made often enough to have their own words."""
+    if path[:2] == ("serve", "keys") and len(path) <= 3 and kind in _KINDS:
+        # what stands there may be the key itself, so it is not repeated
+        hint = "Keys themselves do not stand here: `outrider key new` prints the lines that do."
+        return f"must be {_KINDS[kind]}", hint
+    if path[-1] == "sha256" and kind == "string_type":
+        hint = "Put quotes around its 64 digits: without letters YAML reads them as a number."
+        return "must be text, not a number", hint
+    if path[-1] == "memory_fraction" and kind == "less_than_equal" and isinstance(given, int | float):
+        hint = f"A share, not percent: {given / 100:g}." if given <= 100 else "A share: 0.9 is 90 %."
+        return f"must be at most 1, not {_shown(given)}", hint
+    return None
 
 
 def _api_version(kind: str, given: object) -> tuple[str, str]:

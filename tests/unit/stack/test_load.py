@@ -274,3 +274,30 @@ def test_any_values_under_known_keys_give_placed_problems(value: dict[str, objec
     """Whatever stands under the known keys, each problem names a line."""
     text = json.dumps(value, ensure_ascii=False)  # JSON is YAML, and quotes every text
     assert all(problem.line >= 1 for problem in told(text) or ())
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ("engine: {memory_fraction: 90}", "0.9"),
+        ("serve: {keys: sk-abc}", "`outrider key new`"),
+        ("serve: {keys: [sk-abc]}", "`outrider key new`"),
+        (f"serve: {{keys: [{{name: a, sha256: {'0' * 64}}}]}}", "64 digits"),
+    ],
+)
+def test_common_mistakes_have_their_own_hint(section: str, words: str) -> None:
+    """Percent for a share, a key for its hash, digits without quotes: the hint says so, and no key is repeated."""
+    with pytest.raises(StackError) as caught:
+        load_stack_text(f"apiVersion: outrider/v1alpha1\ntarget: {{model: a/b}}\n{section}\n", "x")
+    (problem,) = caught.value.problems
+    assert words in problem.hint
+    assert "sk-abc" not in problem.render()
+
+
+def test_a_repeated_key_is_told_once() -> None:
+    """The same name and hash again is one problem, with a hint."""
+    key = f"{{name: a, sha256: '{'a' * 64}'}}"
+    text = f"apiVersion: outrider/v1alpha1\ntarget: {{model: a/b}}\nserve: {{keys: [{key}, {key}]}}\n"
+    with pytest.raises(StackError) as caught:
+        load_stack_text(text, "x")
+    assert [(p.rule, bool(p.hint)) for p in caught.value.problems] == [("distinct-keys", True)]

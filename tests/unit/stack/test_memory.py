@@ -173,6 +173,18 @@ def test_fewer_full_requests_than_asked_is_a_warning() -> None:
     assert problem.message.startswith(f"{budget.full_requests} of 64 requests")
 
 
+def test_ways_out_can_be_gone() -> None:
+    """Slices of a card do not share a target, and no context beyond the target's positions is advised."""
+    one, small = stack(", max_context_tokens: 8192"), ACCELERATORS["h200-mig-3g.71gb"]
+    target = shape("llama-3.3-70b")
+    (problem,) = judge_budget(one, target, None, make_budget(one, target, None, small))
+    assert "tensor_parallel" not in problem.hint
+    longest = shape("qwen3-coder-30b-a3b")
+    absurd = stack(", max_context_tokens: 10000000")
+    (problem,) = judge_budget(absurd, longest, None, make_budget(absurd, longest, None, ACCELERATORS["h200"]))
+    assert f"max_context_tokens {longest.max_positions // 1024 * 1024}" in problem.hint
+
+
 @given(st.sampled_from(sorted(ACCELERATORS)), st.integers(16, 131072), st.sampled_from([1, 2, 4, 8]))
 def test_the_hint_keeps_its_promise(name: str, context: int, parallel: int) -> None:
     """Kept tokens and requests agree with the room, and a suggested shorter context does fit."""

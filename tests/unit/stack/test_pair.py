@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from outrider.cli.check import check_command
-from outrider.core.errors import Problem
+from outrider.core.errors import EngineNotInstalled, Problem
+from outrider.engines.vllm.adapter import VllmEngine
 from outrider.stack.facts import HeadFacts, ModelFacts, TensorFacts, TokenizerFacts, facts_from_config
 from outrider.stack.load import load_stack_text
 from outrider.stack.models import Stack
@@ -47,6 +48,16 @@ REFUSED = {
     "pair-vocabulary-tokens": ["pair-vocabulary"],
     "pair-whole-model": ["pair-method", "pair-vocabulary"],
 }
+
+
+@pytest.fixture(autouse=True)
+def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pair's side alone: what is installed here must not matter."""
+
+    def find(self: VllmEngine, stack: object) -> None:
+        raise EngineNotInstalled("no vLLM here")
+
+    monkeypatch.setattr(VllmEngine, "find", find)
 
 
 def check(name: str, *more: str) -> Result:
