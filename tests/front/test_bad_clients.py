@@ -90,6 +90,37 @@ def test_an_endless_head_is_cut_off(pair: Pair) -> None:
     assert raw(pair[0].port, b"GET /healthz HTTP/1.1\r\nx: " + b"y" * 300_000).startswith(b"HTTP/1.1 431 ")
 
 
+@pytest.mark.parametrize("piece", [b"x: y\r\n", b"y"])
+def test_endless_trailers_cost_no_memory(pair: Pair, piece: bytes) -> None:
+    """After the last chunk fields are thrown away, and one that does not end is refused; so is a chunk's extension."""
+    front, _ = pair
+    before = front.resident_bytes()
+    start = post(b"")[:-4].replace(b"content-length: 0", b"transfer-encoding: chunked") + b"\r\n\r\n"
+    for opening in (b"2\r\n{}\r\n0\r\nx: ", b"2;x="):
+        with socket.create_connection(("127.0.0.1", front.port), timeout=10) as connection:
+            connection.sendall(start + opening)
+            connection.sendall(piece * (2_000_000 // len(piece)))
+            assert connection.recv(12) in (b"HTTP/1.1 431", b"HTTP/1.1 400")
+    assert front.resident_bytes() - before < 10_000_000
+
+
+def test_a_trailer_is_no_header(pair: Pair) -> None:
+    """What comes after the body changes nothing of the request."""
+    start = post(b"")[:-4].replace(b"content-length: 0", b"transfer-encoding: chunked\r\nconnection: close")
+    body = b"%x\r\n%b\r\n0\r\nx-request-id: late\r\ntraceparent: 00-" % (len(chat()), chat())
+    answer = raw(pair[0].port, start + b"\r\n\r\n" + body + b"a" * 32 + b"-" + b"b" * 16 + b"-01\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert "traceparent" not in pair[1].last()[0]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("framing", ["content-length: 5", "transfer-encoding: chunked"])
+def test_routes_without_a_body_take_none(pair: Pair, method: str, framing: str) -> None:
+    """A body for a route that reads none is refused before it has come."""
+    answer = raw(pair[0].port, f"{method} /healthz HTTP/1.1\r\nhost: localhost\r\n{framing}\r\n\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 413 ")
+
+
 @pytest.mark.parametrize(
     "request_bytes",
     [

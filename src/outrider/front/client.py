@@ -70,8 +70,8 @@ class ClientConnection(asyncio.Protocol):
         self.headers: dict[bytes, bytes] = {}
         self.request_id = ""
         self.method = ""
-        self._parts: list[bytes] = []
-        self._head_bytes = self._body_bytes = self._header_count = 0
+        self._body = bytearray()
+        self._head_bytes = self._body_bytes = self._header_count = self._loose_bytes = 0
         self._started = self._head_whole = self._whole = self._keep_alive = False
         self._pipelined = False
         self._refusal: RequestError | None = None
@@ -94,26 +94,26 @@ class ClientConnection(asyncio.Protocol):
         if self._whole:
             self._pipelined = True
             return
+        before = (self._head_whole, self._body_bytes)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self._refusal = bad_request("This server does not switch protocols.", code="upgrade_refused")
         except httptools.HttpParserError:
             self._refusal = self._refusal or bad_request("This is not HTTP/1.1.", code="invalid_http")
-        if not self._head_whole and self._refusal is None:
-            self._head_bytes += len(data)
-            try:
-                self._check_head_size()
-            except RequestError as error:
-                self._refusal = error
+        # Reads that bring neither the end of the head nor body are a field, a trailer or a chunk's extension that does
+        # not end: the parser holds them, and tells of them only once they are whole.
+        moved = self._whole or before != (self._head_whole, self._body_bytes)
+        self._loose_bytes = 0 if moved else self._loose_bytes + len(data)
+        self._check_head_size()
         if self._refusal is not None:
             # Where the next request would begin is not certain.
             self._keep_alive = False
             self._app.refused(self, self._refusal)
             self.refuse(self._refusal)
         elif self._whole:
-            body = b"".join(self._parts)
-            self._parts = []
+            body = bytes(self._body)
+            self._body = bytearray()
             if not self._paused:
                 self.deadline_s = math.inf
             try:
@@ -163,11 +163,12 @@ class ClientConnection(asyncio.Protocol):
     def on_url(self, url: bytes) -> None:
         """Part of the request's target."""
         if not self._whole:
+            self._head_bytes += len(url)
             self.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header; of repeated ones the first counts (the parser refuses repeated lengths)."""
-        if self._whole:
+        """One header; of repeated ones the first counts (the parser refuses repeated lengths). Trailers do not."""
+        if self._head_whole:
             return
         self._header_count += 1
         self._head_bytes += len(name) + len(value)
@@ -180,8 +181,10 @@ class ClientConnection(asyncio.Protocol):
         self._head_whole = True
         self.method = self._parser.get_method().decode("latin-1")
         self._chunked = self._parser.get_http_version() == "1.1"
+        self._check_head_size()
+        if self._refusal is not None:
+            return
         try:
-            self._check_head_size()
             self._app.check_head(self)
             self._check_framing()
         except RequestError as error:
@@ -197,9 +200,9 @@ class ClientConnection(asyncio.Protocol):
         self._body_bytes += len(data)
         if self._body_bytes > self._app.settings.max_body_bytes:
             self._refusal = self._too_large()
-            self._parts = []
+            self._body = bytearray()
             return
-        self._parts.append(data)
+        self._body += data
 
     def on_message_complete(self) -> None:
         """The request is whole."""
@@ -209,7 +212,9 @@ class ClientConnection(asyncio.Protocol):
         self._keep_alive = self._parser.should_keep_alive()
 
     def _check_head_size(self) -> None:
-        if self._refusal is None and (self._head_bytes > MAX_HEAD_BYTES or self._header_count > MAX_HEADERS):
+        if self._refusal is not None:
+            return
+        if max(self._head_bytes, self._loose_bytes) > MAX_HEAD_BYTES or self._header_count > MAX_HEADERS:
             message = (
                 f"The head is larger than {MAX_HEAD_BYTES} bytes or has more than {MAX_HEADERS} headers."
             )
@@ -220,6 +225,8 @@ class ClientConnection(asyncio.Protocol):
         coding = self.headers.get(b"transfer-encoding")
         if coding is not None and (length is not None or coding.lower() != b"chunked"):
             raise bad_request("Send Content-Length or `Transfer-Encoding: chunked`.", code="invalid_framing")
+        if not self.route.engine and (coding is not None or length not in (None, b"0")):
+            raise RequestError(413, f"{self.route.path} takes no body.", code="body_too_large")
         if length is not None and (not length.isdigit() or int(length) > self._app.settings.max_body_bytes):
             raise self._too_large()
 
@@ -291,7 +298,7 @@ class ClientConnection(asyncio.Protocol):
     def _linger(self) -> None:
         """Close our side, and throw away what still comes for a moment, so that the answer is not lost to a reset."""
         self._lingering = True
-        self._parts = []
+        self._body = bytearray()
         if self._transport.is_closing():
             return
         if not self._paused:
