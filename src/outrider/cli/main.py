@@ -47,7 +47,7 @@ Start here:
   outrider plan my-stack.yaml    the engine command behind it
 
 STACK is a YAML file (docs/stack.md, examples/). Without one, the built-in stack is used.
-Exit codes: 2 usage, 10 the stack, 11 the engine or its weights.
+Exit codes: 2 usage, 10 the stack, 11 the engine, its weights, or a hub that does not answer.
 """
 
 

@@ -37,7 +37,9 @@ class Target(_Strict):
         None, description="Hub commit. Without one the pair is not pinned, and the tools say so."
     )
     served_name: str | None = Field(
-        None, description="The name clients use; default: the last part of `model`."
+        None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}$",
+        description="The name clients use; default: the last part of `model`.",
     )
     quantization: Quantization | None = Field(
         None,

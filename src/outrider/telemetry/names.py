@@ -90,7 +90,11 @@ OUTPUT_TOKENS = Metric(
     "outrider_output_tokens_total", "counter", "tokens", "Output tokens of ended requests."
 )
 KEY_OUTPUT_TOKENS = Metric(
-    "outrider_key_output_tokens_total", "counter", "tokens", "Output tokens by API key, by its name.", ("key",)
+    "outrider_key_output_tokens_total",
+    "counter",
+    "tokens",
+    "Output tokens by API key, by its name.",
+    ("key",),
 )
 THROUGHPUT = Metric(
     "outrider_output_tokens_per_second",
