@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shlex
 import signal
 import sys
 import time
@@ -182,9 +183,7 @@ def curl_command(url: str, stack: Stack) -> str:
         ],
     }
     key = " -H 'Authorization: Bearer YOUR_KEY'" if stack.serve.keys else ""
-    return (
-        f"curl -N {url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{json.dumps(body)}'"
-    )
+    return f"curl -N {url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d {shlex.quote(json.dumps(body))}"
 
 
 async def _serve(prepared: Prepared, verbose: bool) -> None:

@@ -38,7 +38,7 @@ class Target(_Strict):
     )
     served_name: str | None = Field(
         None,
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}$",
+        pattern=r"^[^\x00-\x1f\x7f-\x9f]{1,128}$",  # it stands in logs
         description="The name clients use; default: the last part of `model`.",
     )
     quantization: Quantization | None = Field(
