@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Generic, Protocol, TypeVar
 
 from outrider.core.latency import percentile
@@ -45,7 +46,10 @@ class _Lane(Generic[T]):
         queue = self.turns.setdefault(ticket.key, OrderedDict())
         queue[ticket] = None
         if first:
-            queue.move_to_end(ticket, last=False)
+            # Behind those that were put back before it and are older: a key's queue stays in order of arrival.
+            older = list(takewhile(lambda other: other.arrived_s < ticket.arrived_s, queue))
+            for each in (ticket, *reversed(older)):
+                queue.move_to_end(each, last=False)
             self.turns.move_to_end(ticket.key, last=False)
         self.waiting += 1
 

@@ -112,6 +112,20 @@ def test_put_back_is_next_again() -> None:
     assert take_all(admission, 4.0) == [first, second]
 
 
+def test_what_is_put_back_keeps_its_order() -> None:
+    """Two requests of one key that an engine refused wait on in the order they came, whichever came back first."""
+    for order in ((0, 1), (1, 0)):
+        admission = Admission[Ticket](LANES)
+        tickets = [Ticket("a", "batch", None, float(n)) for n in range(3)]
+        for ticket in tickets:
+            admission.offer(ticket)
+        taken = [admission.take(3.0), admission.take(3.0)]
+        for n in order:
+            admission.put_back(taken[n])  # type: ignore[arg-type]  # both were there
+        assert admission.oldest_s(5.0) == 5.0
+        assert [admission.take(5.0) for _ in range(3)] == tickets
+
+
 def test_queue_wait_is_zero_while_idle() -> None:
     """Defined without any request."""
     assert Admission[Ticket](LANES).queue_wait_ms(5.0) == 0.0
