@@ -1,6 +1,7 @@
 """Starts fronts and simulated engines, and speaks HTTP to them, politely or not."""
 
 import base64
+import contextlib
 import http.client
 import json
 import os
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -136,6 +138,34 @@ class Server:
             self.process.stdout.close()
 
 
+class RawEngine:
+    """An engine that answers every request with the same bytes, whatever they are; none at all is silence."""
+
+    def __init__(self) -> None:
+        self.answer = b""
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._socket.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            # A test's request comes in one read.
+            while connection.recv(1 << 20):
+                connection.sendall(self.answer)
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._socket.close()
+
+
 class Sim(Server):
     """A simulated engine."""
 
@@ -192,7 +222,7 @@ class Bed:
             argv += ["--" + name.replace("_", "-"), str(value)]
         return self._keep(Sim(argv, self.folder / f"sim-{len(self.servers)}.log"))
 
-    def front(self, *sims: Sim, concurrency: int = 4, **config: Any) -> Front:
+    def front(self, *sims: Sim | RawEngine, concurrency: int = 4, **config: Any) -> Front:
         """A front before these engines; members of the config beside `settings` go in as they are."""
         upstreams = [{"port": sim.port, "concurrency": concurrency} for sim in sims]
         config = {"upstreams": upstreams, **config}

@@ -94,7 +94,7 @@ class App:
         self._dispatcher.tick()
         now_s = self._dispatcher.now()
         for connection in [c for c in self.connections if now_s > c.deadline_s]:
-            connection.expire(now_s)
+            self._dispatcher.guarded(connection.expire, now_s)
 
     def _answer(self, request: ClientConnection, route: Route, path: str) -> None:
         if route.path == "/metrics":

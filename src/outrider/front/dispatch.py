@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Callable
 
 from outrider.control.upstreams import DraftInForce, Upstream, UpstreamSet
 from outrider.core.errors import RequestError
@@ -48,6 +49,7 @@ class Dispatcher:
         self._upstreams = upstreams
         self._loop = asyncio.get_running_loop()
         self._ended: list[RequestRecord] = []
+        self._told: set[str] = set()
         self._stamps: dict[str, tuple[str, ...]] = {}
         upstreams.subscribe(self.pump)
 
@@ -88,14 +90,16 @@ class Dispatcher:
         self.admission.put_back(exchange)
         self.pump()
 
-    def ended(self, exchange: Exchange, record: RequestRecord) -> None:
-        """A dispatched request is over: give its place to the next; writing it down can wait."""
+    def release(self, exchange: Exchange) -> None:
+        """A dispatched request is over: its place is free for the next `pump`."""
         self.running.discard(exchange)
         self.admission.done(exchange)
+
+    def ended(self, record: RequestRecord) -> None:
+        """What is to be said of a request that is over; writing it down can wait."""
         if not self._ended:
-            self._loop.call_later(WRITE_AFTER_S, self.write_down)
+            self._loop.call_later(WRITE_AFTER_S, self.guarded, self.write_down)
         self._ended.append(record)
-        self.pump()
 
     def write_down(self) -> None:
         """Journal what has ended until now."""
@@ -115,19 +119,38 @@ class Dispatcher:
         now_s = self.now()
         for exchange in self.admission.expire(now_s):
             waited = now_s - exchange.arrived_s
-            self._refuse(exchange, 503, "queue_timeout", f"No engine was free within {waited:.1f} s.")
+            message = f"No engine was free within {waited:.1f} s."
+            self.guarded(self._refuse, exchange, 503, "queue_timeout", message)
         for exchange in list(self.running):
-            exchange.check_deadline(now_s)
-        self.pool.sweep()
-        self.pump()
+            self.guarded(exchange.check_deadline, now_s)
+        self.guarded(self.pool.sweep)
+        self.guarded(self.pump)
+
+    def guarded(self, step: Callable[..., None], *arguments: object) -> None:
+        """One step of several that must not keep the others from their turn: a fault in it is told, and ends with it."""
+        try:
+            step(*arguments)
+        except Exception as fault:  # the clock goes on
+            self.report(fault)
+
+    def report(self, fault: Exception) -> None:
+        """Tell of a fault in the front itself, once for every place: what it is and where, not what it was about."""
+        trace = fault.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        where = f"{trace.tb_frame.f_code.co_qualname}:{trace.tb_lineno}" if trace else "?"
+        place = f"{type(fault).__name__} in {where}"
+        if place not in self._told:
+            self._told.add(place)
+            self.journal.say("fault", f"{place}; one request was given up. Please report this.", fault=place)
 
     def stop(self) -> None:
         """End everything under way, with an error each."""
         for exchange in self.admission.expire(math.inf):
-            self._refuse(exchange, 503, "shutting_down", "The server is shutting down.")
+            self.guarded(self._refuse, exchange, 503, "shutting_down", "The server is shutting down.")
         for exchange in list(self.running):
-            exchange.stop()
-        self.write_down()
+            self.guarded(exchange.stop)
+        self.guarded(self.write_down)
         self.pool.close()
 
     @property

@@ -49,7 +49,7 @@ def openai_error(status: int, body: bytes) -> bytes:
     """
     try:
         answer = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = None
     if isinstance(answer, dict):
         inner = answer.get("error")

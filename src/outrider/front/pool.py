@@ -17,6 +17,7 @@ from outrider.front.http import Header
 # Below the keep-alive time of uvicorn (5 s), so that a request is seldom sent into a connection that is being closed.
 MAX_IDLE_S = 4.0
 CONNECT_TIMEOUT_S = 5.0
+MAX_HEAD_BYTES = 64 * 1024
 
 
 class Receiver(Protocol):
@@ -35,6 +36,9 @@ class Receiver(Protocol):
     def answer_broken(self, reused: bool) -> None:
         """The connection broke before the answer was whole; `reused` says that it had served before."""
 
+    def answer_fault(self, fault: Exception) -> None:
+        """Something went wrong on our side while it was told of the answer; the connection is gone."""
+
     def unreachable(self) -> None:
         """No connection came to be, so nothing was sent."""
 
@@ -52,8 +56,10 @@ class UpstreamConnection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._headers: list[Header] = []
         self._parts: list[bytes] = []
-        self._head_here = False
-        self._end_here = False
+        self._status = 0
+        self._head_bytes = 0
+        # The end of the head, or of the answer, came in this read; the head is whole; another answer follows the first.
+        self._head_here = self._end_here = self._head_whole = self._excess = False
         self._paused = False
         self._until_close = False
         self._keep_alive = False
@@ -63,6 +69,8 @@ class UpstreamConnection(asyncio.Protocol):
         assert self.transport is not None  # noqa: S101  # only connected ones are handed out; narrows for mypy
         self.receiver = receiver
         self._headers = []
+        self._head_bytes = 0
+        self._head_whole = False
         self.transport.write(head + body)
 
     def drop(self) -> None:
@@ -100,12 +108,27 @@ class UpstreamConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            # What follows a whole answer spoils the connection, not the answer.
+            self._excess = True
+            if not self._end_here:
+                self._break()
+                return
+        if not self._head_whole:
+            self._head_bytes += len(data)
+        if self._head_bytes > MAX_HEAD_BYTES:
             self._break()
             return
+        try:
+            self._tell(receiver)
+        except Exception as fault:  # whatever it is must cost this one request alone
+            self.drop()
+            receiver.answer_fault(fault)
+
+    def _tell(self, receiver: Receiver) -> None:
         begun = self._head_here
         if begun:
             self._head_here = False
-            receiver.answer_begun(self._parser.get_status_code(), self._headers)
+            receiver.answer_begun(self._status, self._headers)
         parts = self._parts
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
@@ -127,32 +150,47 @@ class UpstreamConnection(asyncio.Protocol):
             return
         if self._until_close and exc is None:
             self.receiver = None
-            receiver.answer_data(b"", True)
+            try:
+                receiver.answer_data(b"", True)
+            except Exception as fault:  # see data_received
+                receiver.answer_fault(fault)
         else:
             self._break()
 
     # ---- httptools callbacks: exceptions must not pass through them, so they only take notes
 
+    def on_message_begin(self) -> None:
+        """An answer; a second one to the one request is out of step and never read."""
+        self._excess = self._excess or self._end_here
+
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header of the answer."""
-        self._headers.append((name, value))
+        """One header of the answer; trailers are left out."""
+        if not self._head_whole:
+            self._head_bytes += len(name) + len(value)
+            self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """The head is whole (interim 1xx answers are skipped)."""
-        if self._parser.get_status_code() < 200:
+        if self._excess:
+            return
+        self._status = self._parser.get_status_code()
+        if self._status < 200:
             self._headers = []
             return
-        self._head_here = True
+        self._head_here = self._head_whole = True
         names = {name.lower() for name, _ in self._headers}
         self._until_close = not names & {b"content-length", b"transfer-encoding"}
 
     def on_body(self, data: bytes) -> None:
         """A piece of the body."""
-        self._parts.append(data)
+        if not self._excess:
+            self._parts.append(data)
 
     def on_message_complete(self) -> None:
         """The answer is whole."""
-        self._end_here = self._parser.get_status_code() >= 200
+        if self._excess:
+            return
+        self._end_here = self._status >= 200
         # Asked here, while the parser still knows.
         self._keep_alive = self._parser.should_keep_alive()
 
@@ -164,7 +202,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._end_here = False
         self._served += 1
         self.resume()
-        if self._keep_alive:
+        if self._keep_alive and not self._excess:
             self.pool.give(self)
         elif self.transport is not None:
             self.transport.close()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from outrider.control.upstreams import Upstream
 from outrider.core.errors import RequestError
 from outrider.core.latency import RequestTiming
+from outrider.engines.base import RequestAcceptance
 from outrider.front.auth import Caller
 from outrider.front.body import EditedBody
 from outrider.front.errors import engine_fault, error_body, openai_error
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 # idle one that had come of age, or one of an engine that was just ending. Such a request is sent once more: at once, or
 # when the engine is there again.
 STALE_WITHIN_S = 1.0
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+MAX_COUNT = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,7 @@ class Exchange:
     It is its own ticket in the queue."""
 
     __slots__ = (
+        "_answer_bytes",
         "_answered",
         "_busy_s",
         "_client",
@@ -103,7 +107,7 @@ class Exchange:
         self._upstream: Upstream | None = None
         self._filter: UsageFilter | None = None
         self._parts: list[bytes] = []
-        self._status = 0
+        self._status = self._answer_bytes = 0
         self._headers: list[Header] = []
         self._draft: str | None = None
         self._answered = self._retried = self._ended = False
@@ -172,7 +176,12 @@ class Exchange:
         stream = self._filter
         if stream is None:
             self._parts.append(data)
-            if ended:
+            self._answer_bytes += len(data)
+            if self._answer_bytes > MAX_ANSWER_BYTES:
+                self._drop()
+                message = f"The engine's answer is larger than {MAX_ANSWER_BYTES} bytes."
+                self._fail(engine_fault(message, code="answer_too_large"))
+            elif ended:
                 self._answer_whole()
             return
         had_usage = stream.usage is not None
@@ -216,6 +225,14 @@ class Exchange:
                 self.unreachable()
             return
         self._fail(engine_fault("The engine ended before its answer did.", code="engine_lost"))
+
+    def answer_fault(self, fault: Exception) -> None:
+        """A fault of ours: told once in the log, and the request ends, whatever state it is in."""
+        self._dispatcher.report(fault)
+        if not self._ended:
+            self._fail(
+                engine_fault("The server failed to handle the answer.", status=500, code="internal_error")
+            )
 
     # ---- from the client and the clock
 
@@ -266,13 +283,16 @@ class Exchange:
             self._connection.drop()
 
     def _fail(self, error: RequestError, outcome: str = "engine_error") -> None:
-        if self._filter is not None:
-            self._client.end_stream(b"", error)
-        else:
-            self._client.respond(error.status, [(b"content-type", JSON)], error_body(error))
-        self._finish(outcome, None)
+        try:
+            if self._filter is not None:
+                self._client.end_stream(b"", error)
+            else:
+                self._client.respond(error.status, [(b"content-type", JSON)], error_body(error))
+        finally:
+            self._finish(outcome, None)
 
     def _finish(self, outcome: str, answer: dict[str, object] | None) -> None:
+        """Give its place away, first and whatever happens then; write it down."""
         self._ended = True
         self._connection = None
         dispatcher, upstream, dispatched_s = self._dispatcher, self._upstream, self._dispatched_s
@@ -282,15 +302,26 @@ class Exchange:
         running_s = now_s - dispatched_s
         batch = (upstream.busy_s(now_s) - self._busy_s) / running_s if running_s > 0 else None
         upstream.end(now_s)
+        dispatcher.release(self)
+        try:
+            dispatcher.ended(self._record(outcome, answer, now_s, batch))
+        except Exception as fault:  # a record that cannot be made must not hold up the queue
+            dispatcher.report(fault)
+        dispatcher.pump()
+
+    def _record(
+        self, outcome: str, answer: dict[str, object] | None, now_s: float, batch: float | None
+    ) -> RequestRecord:
+        dispatcher = self._dispatcher
         usage = answer.get("usage") if answer else None
         tokens = usage if isinstance(usage, dict) else {}
-        record = RequestRecord(
+        return RequestRecord(
             request_id=self.asked.request_id,
             lane=self.asked.caller.lane,
             outcome=outcome,
             timing=RequestTiming(
                 arrived_s=self.asked.arrived_s,
-                dispatched_s=dispatched_s,
+                dispatched_s=self._dispatched_s,
                 first_token_s=self._first_s,
                 last_token_s=self._last_s if outcome == "ok" else None,
                 output_tokens=_count(tokens.get("completion_tokens")),
@@ -300,11 +331,10 @@ class Exchange:
             draft=self._draft,
             batch=batch,
             prompt_tokens=_count(tokens.get("prompt_tokens")),
-            acceptance=dispatcher.engine.request_acceptance(answer) if answer else None,
+            acceptance=_sane(dispatcher.engine.request_acceptance(answer)) if answer else None,
             single=self.asked.body.single,
             key=self.key if dispatcher.settings.keys else "",
         )
-        dispatcher.ended(self, record)
 
 
 def _request_head(asked: Asked, upstream: Upstream, length: int) -> bytes:
@@ -323,10 +353,20 @@ def _request_head(asked: Asked, upstream: Upstream, length: int) -> bytes:
 def _json_object(body: bytes) -> dict[str, object] | None:
     try:
         answer = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return answer if isinstance(answer, dict) else None
 
 
+def _sane(seen: RequestAcceptance | None) -> RequestAcceptance | None:
+    """Acceptance as the engine tells it, unless a number in it cannot be."""
+    if seen is None:
+        return None
+    told = (seen.drafts, seen.proposed_tokens, seen.accepted_tokens)
+    return seen if all(value is None or _count(value) is not None for value in told) else None
+
+
 def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """A token count of the engine's; None for what cannot be one."""
+    sane = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
+    return value if sane and isinstance(value, int) else None

@@ -69,7 +69,7 @@ class FrontServer:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            self._app.tick()
+            self._dispatcher.guarded(self._app.tick)
 
 
 async def start(

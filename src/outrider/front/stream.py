@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 
-_EVENT_ENDS = (b"\n\n", b"\r\n\r\n")
+# What ends an event: two line ends, of any of the three kinds that SSE knows. The first finds out quickly whether a read
+# ends with one, the second tells events apart.
+_EVENT_ENDS = (b"\n\n", b"\n\r\n", b"\r\r")
+_EVENT_END = re.compile(rb"(?:\r\n|\r(?!\n)|\n){2}")
 _NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 # Generated output in an event: a text that is not empty, or a tool call. Inside a JSON string these quotes would be
 # escaped, so no text can look like it.
@@ -75,18 +79,15 @@ class UsageFilter:
 
 def _events(data: bytes) -> list[bytes]:
     """Whole events, their ends included, and what is left after the last."""
-    end = _EVENT_ENDS[1] if _EVENT_ENDS[1] in data else _EVENT_ENDS[0]
-    *events, rest = data.split(end)
-    return [event + end for event in events] + ([rest] if rest else [])
+    ends = [0, *(match.end() for match in _EVENT_END.finditer(data)), len(data)]
+    return [data[start:end] for start, end in pairwise(ends) if start < end]
 
 
 def _payload(event: bytes) -> dict[str, object] | None:
-    at = event.find(b"data:")
-    if at < 0:
-        return None
+    lines = (line.removeprefix(b"data:") for line in event.splitlines() if line.startswith(b"data:"))
     try:
-        payload = json.loads(event[at + 5 :])
-    except ValueError:
+        payload = json.loads(b"\n".join(lines))
+    except (ValueError, RecursionError):
         return None
     return payload if isinstance(payload, dict) else None
 

@@ -80,6 +80,28 @@ def test_carriage_returns_end_events_too() -> None:
     assert flt.usage == USAGE_PAYLOAD
 
 
+def test_mixed_line_ends_and_comments_hide_no_usage() -> None:
+    """Events may end in any way, each in another, and comments may stand before their data, in one line or several."""
+    first, second = event(delta("a")), event(delta("b"), b"\r\r")
+    several = b'data: {"choices":[],\ndata: "usage":{"completion_tokens":2}}\n\n'
+    for usage in (
+        event(USAGE_PAYLOAD, b"\r\n\r\n"),
+        event(USAGE_PAYLOAD, b"\r\r"),
+        event(USAGE_PAYLOAD, b"\n\r\n"),
+        b": data: hi\n" + USAGE,
+        several,
+    ):
+        flt = UsageFilter(True)
+        assert flt.feed(first + usage + second + DONE) + flt.end() == first + second + DONE
+        assert flt.usage is not None
+
+
+def test_a_payload_nested_too_deeply_passes() -> None:
+    """What cannot be read as usage is passed on, and no exception comes of it."""
+    stream = b'data: {"choices":[],"usage":' + b"[" * 5000 + b"\n\n"
+    assert run(stream, [], remove=True)[0] == stream
+
+
 def test_whole_events_are_not_held() -> None:
     """An event leaves with the read that completes it; only an unfinished one waits."""
     flt = UsageFilter(True)
