@@ -89,7 +89,7 @@ def post(body: bytes, *headers: str, path: str = CHAT) -> bytes:
     """The bytes of a POST."""
     lines = [
         f"POST {path} HTTP/1.1",
-        "host: x",
+        "host: localhost",
         "content-type: application/json",
         f"content-length: {len(body)}",
     ]

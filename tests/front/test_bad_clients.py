@@ -134,9 +134,9 @@ def test_routes_without_a_body_take_none(pair: Pair, method: str, framing: str) 
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"nonsense\r\n\r\n",
         b"GET / HTTP/9.9\r\n\r\n",
-        b"GET /healthz HTTP/1.1\r\nhost: x\r\nbad header: 1\r\n\r\n",
-        b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
-        b"CONNECT x:80 HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nbad header: 1\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+        b"CONNECT x:80 HTTP/1.1\r\nhost: localhost\r\n\r\n",
     ],
 )
 def test_ambiguous_framing_is_refused(pair: Pair, request_bytes: bytes) -> None:
@@ -151,6 +151,75 @@ def test_other_content_types_are_refused(pair: Pair) -> None:
     """What a web page of another site could send without being asked is not JSON by its header."""
     answer = ask(pair[0].port, "POST", CHAT, chat(), content_type="text/plain")
     assert (answer.status, answer.error["code"]) == (415, "unsupported_media_type")
+    bare = post(chat(), "connection: close").replace(b"content-type: application/json\r\n", b"")
+    assert raw(pair[0].port, bare).startswith(b"HTTP/1.1 415 ")
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({"Host": "evil.example"}, "foreign_host"),
+        ({"Host": "localhost.evil.example:80"}, "foreign_host"),
+        ({"Host": "127.0.0.1.evil.example"}, "foreign_host"),
+        ({"Origin": "https://evil.example"}, "foreign_origin"),
+        ({"Origin": "null"}, "foreign_origin"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/models", CHAT])
+def test_pages_of_other_sites_are_refused(pair: Pair, headers: dict[str, str], code: str, path: str) -> None:
+    """A front without keys serves this machine, and no page that its browser shows of another."""
+    method, body = ("POST", chat()) if path == CHAT else ("GET", None)
+    answer = ask(pair[0].port, method, path, body, **headers)
+    assert (answer.status, answer.error["code"]) == (403, code)
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:8000", "127.0.0.1:1", "127.1.2.3", "[::1]", "[::1]:8000"]
+)
+def test_this_machine_is_served(pair: Pair, host: str) -> None:
+    """Under each of its names, by a page of its own too."""
+    assert ask(pair[0].port, "POST", CHAT, chat(), Host=host, Origin=f"http://{host}").status == 200
+
+
+def test_large_bodies(bed: Bed) -> None:
+    """They are edited in a thread: answered, refused and drained all the same; a client that goes is no matter."""
+    sim = bed.sim(ttft_ms=2, step_ms=1)
+    front = bed.front(sim, concurrency=1)
+    text = "x" * 3_000_000
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", front.port)) as connection:
+            connection.sendall(post(chat(user=text)))
+    assert ask(front.port, "POST", CHAT, chat(user=text)).status == 200
+    assert sim.last()[1].endswith(text.encode() + b'"}')
+    answer = ask(front.port, "POST", CHAT, chat(user=text, n="x"))
+    assert (answer.status, answer.error["code"]) == (400, "invalid_type")
+    many = b"{" + b'"":0,' * 700_000 + b'"a":0}'
+    assert ask(front.port, "POST", CHAT, many).error["code"] == "too_many_members"
+    wait_until(lambda: front.metric("outrider_requests_running") == 0)
+
+
+def test_bodies_have_a_budget(bed: Bed) -> None:
+    """Bodies that wait fill no memory without end: one too many is 429, and there is room again when they go."""
+    front = bed.front(settings={"max_body_bytes": 64 << 20})
+    body = chat(user="x" * (52 << 20))
+    held = [socket.create_connection(("127.0.0.1", front.port)) for _ in range(4)]
+    try:
+        for number, connection in enumerate(held, 1):
+            connection.sendall(post(body))
+            wait_until(
+                lambda number=number: front.metric('outrider_requests_waiting{lane="interactive"}') == number,
+                20,
+            )
+        answer = ask(front.port, "POST", CHAT, body)
+        assert (answer.status, answer.error["code"]) == (429, "queue_full")
+        assert int(answer.headers["retry-after"]) >= 1
+    finally:
+        for connection in held:
+            connection.close()
+    wait_until(lambda: front.metric('outrider_requests_waiting{lane="interactive"}') == 0)
+    with socket.create_connection(("127.0.0.1", front.port)) as connection:
+        connection.sendall(post(body))
+        wait_until(lambda: front.metric('outrider_requests_waiting{lane="interactive"}') == 1, 20)
 
 
 def test_a_body_that_does_not_come_times_out(pair: Pair) -> None:

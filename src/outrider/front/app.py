@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from outrider import __version__
 from outrider.core.errors import RequestError
 from outrider.front import body as bodies
-from outrider.front.auth import Keyring
+from outrider.front.auth import Keyring, refuse_foreign
 from outrider.front.client import ClientConnection
 from outrider.front.dispatch import Dispatcher
 from outrider.front.errors import engine_fault
 from outrider.front.http import JSON, Header, sane_request_id, trace_headers
 from outrider.front.proxy import Asked, Exchange
 from outrider.front.routes import Route, Routes
+from outrider.front.settings import EDIT_ON_LOOP_BYTES
 from outrider.telemetry import names
 
 PROMETHEUS_TEXT = b"text/plain; version=0.0.4; charset=utf-8"
@@ -30,6 +34,10 @@ class App:
         self.settings = dispatcher.settings
         self.connections: set[ClientConnection] = set()
         self.draining = False
+        self.held_bytes = 0
+        self.editing: set[ClientConnection] = set()
+        # One thread: Python runs no two of them at once, and the loop must get its turns.
+        self._editor = ThreadPoolExecutor(1, thread_name_prefix="edit")
         self._dispatcher = dispatcher
         self._readiness = readiness
         self._routes = Routes(self.settings.extra_routes)
@@ -48,6 +56,8 @@ class App:
     def check_head(self, request: ClientConnection) -> None:
         """Route, key, and whether new work is taken. Raises RequestError."""
         request.request_id = sane_request_id(request.headers.get(b"x-request-id", b"")) or os.urandom(6).hex()
+        if not self.settings.keys:
+            refuse_foreign(request.headers.get(b"host", b""), request.headers.get(b"origin", b""))
         route, request.path = self._routes.find(request.method, request.target.decode("latin-1"))
         request.route = route
         if not route.open:
@@ -56,7 +66,7 @@ class App:
             return
         if self.draining:
             raise engine_fault("The server is shutting down.", status=503, code="shutting_down")
-        kind = request.headers.get(b"content-type", JSON).partition(b";")[0].strip().lower()
+        kind = request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind != JSON:
             message = "Send the body as `Content-Type: application/json`."
             raise RequestError(415, message, code="unsupported_media_type")
@@ -67,12 +77,47 @@ class App:
         if not route.engine:
             self._answer(request, route, request.path)
             return
-        edited = bodies.edit(body, route, self._rules)
+        if len(body) > EDIT_ON_LOOP_BYTES:
+            self.editing.add(request)
+            # The thread holds it even if the client goes.
+            self.held_bytes += len(body)
+            edit = asyncio.get_running_loop().run_in_executor(
+                self._editor, bodies.edit, body, route, self._rules
+            )
+            edit.add_done_callback(partial(self._edited, request, len(body)))
+        else:
+            self._submit(request, bodies.edit(body, route, self._rules))
+
+    def _edited(self, request: ClientConnection, size: int, edit: asyncio.Future[bodies.EditedBody]) -> None:
+        """A large body is edited: go on, unless the client has gone or the server stopped meanwhile."""
+        self.editing.discard(request)
+        self.held_bytes -= size
+        if request.gone or edit.cancelled():
+            return
+        try:
+            self._submit(request, edit.result())
+        except RequestError as error:
+            self.refused(request, error)
+            request.refuse(error)
+        except Exception as fault:  # the client gets an answer, whatever it is
+            self._dispatcher.report(fault)
+            request.refuse(
+                engine_fault("The server failed to read the body.", status=500, code="internal_error")
+            )
+
+    def stop(self) -> None:
+        """End what has not come to the dispatcher yet."""
+        self._editor.shutdown(wait=False, cancel_futures=True)
+        for request in self.editing:
+            if not request.gone:
+                request.refuse(engine_fault("The server is shutting down.", status=503, code="shutting_down"))
+
+    def _submit(self, request: ClientConnection, edited: bodies.EditedBody) -> None:
         headers, trace_id = trace_headers(
             request.headers.get(b"traceparent", b""), request.headers.get(b"tracestate", b"")
         )
         now_s = self._dispatcher.now()
-        asked = Asked(request.request_id, trace_id, headers, request.caller, route, edited, now_s)
+        asked = Asked(request.request_id, trace_id, headers, request.caller, request.route, edited, now_s)
         request.exchange = Exchange(self._dispatcher, request, asked)
         self._dispatcher.submit(request.exchange)
 

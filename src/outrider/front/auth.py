@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from outrider.core.errors import RequestError
 from outrider.front.settings import KeyRule
@@ -53,3 +55,27 @@ class Keyring:
                 401, "This API key is not known.", kind="authentication_error", code="invalid_api_key"
             )
         return found
+
+
+def refuse_foreign(host: bytes, origin: bytes) -> None:
+    """Without keys, refuse what another site's page sends by way of this machine's browser. Raises RequestError 403.
+
+    Such a page gives itself away by its Origin, or, where its own name was made to point here, by the Host.
+    """
+    for header, value, place in (("Host", host, host), ("Origin", origin, origin.partition(b"://")[2])):
+        if value and not _is_loopback(place):
+            message = f"This {header} is not this machine. Without API keys only http://127.0.0.1 and localhost are served."
+            raise RequestError(403, message, kind="permission_error", code=f"foreign_{header.lower()}")
+
+
+@lru_cache(64)
+def _is_loopback(place: bytes) -> bool:
+    """Whether `host`, `host:port` or `[host]:port` names this machine."""
+    text = place.decode("latin-1").lower()
+    name, _, port = text[1:].partition("]") if text.startswith("[") else text.partition(":")
+    if port.lstrip(":") and not port.lstrip(":").isdigit():
+        return False
+    try:
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

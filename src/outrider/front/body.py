@@ -23,6 +23,10 @@ ENGINE_ONLY = frozenset(
 )
 _READ = frozenset({"model", "stream", "stream_options", "n", "prompt"})
 _PROMPTS = frozenset({"messages", "prompt", "input"})
+MAX_MEMBERS = 256
+MAX_SEQUENCES = 128
+# Lists and objects in messages that are searched for media: some tens of milliseconds.
+MAX_MEDIA_ITEMS = 100_000
 _ASK_USAGE = '"stream_options":{"include_usage":true}'
 
 
@@ -43,20 +47,22 @@ class Rules:
 class EditedBody:
     """An edited body without its stamp, and what the front must know of it.
 
-    `members` are the texts between the commas, `before` and `after` what stands around them. `usage_is_ours`: usage was
-    asked for by us, so its chunk is taken out again. `single`: one answer to one prompt, so that a time per token has a
-    meaning.
+    `members` are the texts between the commas, joined, `before` and `after` what stands around them: bytes, because many
+    of them wait in memory. `usage_is_ours`: usage was asked for by us, so its chunk is taken out again. `single`: one
+    answer to one prompt, so that a time per token has a meaning.
     """
 
-    before: str
-    members: tuple[str, ...]
-    after: str
+    before: bytes
+    members: bytes
+    after: bytes
     usage_is_ours: bool
     single: bool
 
     def stamped(self, stamp: Sequence[str]) -> bytes:
         """The bytes to send, with these members (`member_texts`) first."""
-        return (self.before + ",".join((*stamp, *self.members)) + self.after).encode()
+        ours = [text.encode() for text in stamp]
+        members = b",".join([*ours, self.members] if self.members else ours)
+        return b"%b%b%b" % (self.before, members, self.after)
 
 
 def member_texts(members: Mapping[str, object]) -> tuple[str, ...]:
@@ -96,9 +102,27 @@ def edit(body: bytes, route: Route, rules: Rules) -> EditedBody:
             ours,
             *(piece for key, _, piece in members if key not in rules.dropped and key != "stream_options"),
         ]
-    prompts = read.get("prompt")
-    many = isinstance(prompts, list) and len(prompts) > 1 and not isinstance(prompts[0], int)
-    return EditedBody(before, tuple(kept), after, ours is not None, read.get("n") in (None, 1) and not many)
+    return EditedBody(
+        before.encode(),
+        ",".join(kept).encode(),
+        after.encode(),
+        ours is not None,
+        _sequences(read.get("n"), read.get("prompt")) == 1,
+    )
+
+
+def _sequences(n: object, prompts: object) -> int:
+    """How many answers are asked for: one place in the queue must not buy an engine full of them."""
+    if n is not None and (isinstance(n, bool) or not isinstance(n, int)):
+        raise bad_request("`n` must be a whole number.", code="invalid_type", param="n")
+    lists = isinstance(prompts, list) and prompts and not isinstance(prompts[0], int)
+    sequences = (1 if n is None else n) * (len(prompts) if lists and isinstance(prompts, list) else 1)
+    if sequences > MAX_SEQUENCES:
+        message = (
+            f"n × prompts is {sequences}; this server takes at most {MAX_SEQUENCES} answers per request."
+        )
+        raise bad_request(message[:200], code="too_many_answers", param="n")
+    return sequences
 
 
 def _usage_options(options: object) -> str | None:
@@ -109,7 +133,12 @@ def _usage_options(options: object) -> str | None:
         return None
     # Running usage only counts together with include_usage: a client that left that off has asked for neither.
     others = {key: value for key, value in options.items() if key != "continuous_usage_stats"}
-    return member_texts({"stream_options": {**others, "include_usage": True}})[0]
+    try:
+        return member_texts({"stream_options": {**others, "include_usage": True}})[0]
+    except RecursionError:
+        raise bad_request(
+            "`stream_options` is nested too deeply.", code="invalid_json", param="stream_options"
+        ) from None
 
 
 def _check_model(model: object, rules: Rules) -> None:
@@ -126,10 +155,15 @@ def _check_model(model: object, rules: Rules) -> None:
 def _refuse_remote_media(value: object, place: str) -> None:
     """Refuse every `…_url` in messages that is not a data: URL: the engine would fetch it. No recursion."""
     waiting = [value]
+    seen = 0
     while waiting:
         item = waiting.pop()
+        seen += 1
+        if seen + len(waiting) > MAX_MEDIA_ITEMS:
+            message = f"`{place}` holds more than {MAX_MEDIA_ITEMS} lists and objects."
+            raise bad_request(message, code="too_many_parts", param=place)
         if isinstance(item, list):
-            waiting.extend(item)
+            waiting.extend(inner for inner in item if isinstance(inner, (list, dict)))
         elif isinstance(item, dict):
             for key, inner in item.items():
                 if _is_remote(key, inner):
@@ -194,6 +228,9 @@ def _scan(text: str) -> tuple[str, list[Member], str]:
         value, at = _decoder.raw_decode(text, _skip(text, at + 1))
         at = _skip(text, at)
         members.append((key, value, text[start:at]))
+        if len(members) > MAX_MEMBERS:
+            message = f"The body has more than {MAX_MEMBERS} members."
+            raise bad_request(message, code="too_many_members")
         if text[at] == "}":
             _expect_end(text, at + 1)
             return text[:opened], members, text[at:]

@@ -16,11 +16,17 @@ import httptools
 
 from outrider.core.errors import RequestError
 from outrider.front.auth import ANYBODY, Caller
-from outrider.front.errors import bad_request, engine_fault, error_body, error_event
+from outrider.front.errors import bad_request, engine_fault, error_body, error_event, overloaded
 from outrider.front.http import CONTINUE, JSON, LAST_CHUNK, Header, head
 from outrider.front.proxy import Exchange
 from outrider.front.routes import Route
-from outrider.front.settings import IDLE_CLIENT_S, MAX_HEAD_BYTES, MAX_HEADERS, FrontSettings
+from outrider.front.settings import (
+    IDLE_CLIENT_S,
+    MAX_HEAD_BYTES,
+    MAX_HEADERS,
+    MAX_HELD_BODY_BYTES,
+    FrontSettings,
+)
 
 LINGER_S = 2.0
 
@@ -31,6 +37,7 @@ class App(Protocol):
     settings: FrontSettings
     connections: set[ClientConnection]
     draining: bool
+    held_bytes: int
 
     def check_head(self, request: ClientConnection) -> None:
         """Refuse what can be refused before the body has come. Raises RequestError."""
@@ -54,6 +61,7 @@ class ClientConnection(asyncio.Protocol):
         self._now = clock
         self._lingering = self._paused = self._chunked = False
         self._unsent_bytes = 0
+        self._held_bytes = 0
         self.exchange: Exchange | None = None
         # Set by the app once the head is here.
         self.path = ""
@@ -130,6 +138,7 @@ class ClientConnection(asyncio.Protocol):
         """Free what it holds."""
         self._app.connections.discard(self)
         self._lingering = True
+        self._let_go()
         exchange, self.exchange = self.exchange, None
         if exchange is not None:
             exchange.client_gone()
@@ -201,6 +210,11 @@ class ClientConnection(asyncio.Protocol):
         if self._body_bytes > self._app.settings.max_body_bytes:
             self._refusal = self._too_large()
             self._body = bytearray()
+            return
+        self._held_bytes += len(data)
+        self._app.held_bytes += len(data)
+        if self._app.held_bytes > MAX_HELD_BODY_BYTES:
+            self._refusal = overloaded(429, "Too many bodies are under way: try again later.", "queue_full")
             return
         self._body += data
 
@@ -288,12 +302,18 @@ class ClientConnection(asyncio.Protocol):
 
     def _end(self, keep: bool) -> None:
         self.exchange = None
+        self._let_go()
         if keep:
             self._begin()
             if self._paused:
                 self.deadline_s = self._now() + self._app.settings.write_timeout_s
         else:
             self._linger()
+
+    def _let_go(self) -> None:
+        """Its body is no longer held."""
+        self._app.held_bytes -= self._held_bytes
+        self._held_bytes = 0
 
     def _linger(self) -> None:
         """Close our side, and throw away what still comes for a moment, so that the answer is not lost to a reset."""
@@ -330,6 +350,11 @@ class ClientConnection(asyncio.Protocol):
         """For a drain: a connection without a request has nothing to wait for."""
         if not self._started:
             self._transport.close()
+
+    @property
+    def gone(self) -> bool:
+        """Whether nobody waits for an answer any more."""
+        return self._lingering or self._transport.is_closing()
 
     @property
     def unsent_bytes(self) -> int:

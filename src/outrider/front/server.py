@@ -37,7 +37,11 @@ class FrontServer:
     @property
     def busy(self) -> bool:
         """Whether anything waits, runs, or is not yet read by its client."""
-        return not self._dispatcher.idle or any(c.unsent_bytes for c in self._app.connections)
+        return (
+            bool(self._app.editing)
+            or not self._dispatcher.idle
+            or any(c.unsent_bytes for c in self._app.connections)
+        )
 
     async def drain(self, timeout_s: float) -> bool:
         """Take no new work and wait for what is under way. Whether all of it ended in time.
@@ -60,6 +64,7 @@ class FrontServer:
         self._app.draining = True
         self._server.close()
         self._ticking.cancel()
+        self._app.stop()
         self._dispatcher.stop()
         for connection in list(self._app.connections):
             connection.hang_up()

@@ -10,6 +10,10 @@ from outrider.stack.models import Price, Stack
 MAX_HEAD_BYTES = 32 * 1024
 MAX_HEADERS = 100
 IDLE_CLIENT_S = 75.0
+# Bodies under way at once, from the first byte to the end of the answer, of all clients together.
+MAX_HELD_BODY_BYTES = 256 * 1024 * 1024
+# Larger bodies are edited beside the event loop, so that no stream waits for it.
+EDIT_ON_LOOP_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)

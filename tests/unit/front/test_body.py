@@ -161,6 +161,14 @@ def test_other_routes_get_no_usage_option() -> None:
         (b'{"stream":1}', "invalid_type"),
         (b'{"stream":"true"}', "invalid_type"),
         (b'{"model":7}', "invalid_type"),
+        (b"{" + b",".join(b'"%d":0' % n for n in range(257)) + b"}", "too_many_members"),
+        (b'{"messages":["_url"' + b",[]" * 100_001 + b"]}", "too_many_parts"),
+        (b'{"n":129}', "too_many_answers"),
+        (b'{"n":' + b"9" * 4000 + b"}", "too_many_answers"),
+        (b'{"n":"129"}', "invalid_type"),
+        (b'{"n":true}', "invalid_type"),
+        (b'{"n":43,"prompt":["a","b","c"]}', "too_many_answers"),
+        (b'{"prompt":[' + b",".join([b"[1]"] * 129) + b"]}", "too_many_answers"),
     ],
 )
 def test_bad_bodies_are_refused(body: bytes, code: str) -> None:
@@ -179,6 +187,24 @@ def test_any_bytes_are_answered(body: bytes) -> None:
     except RequestError as error:
         status = error.status
     assert status == 400 if edited is None else isinstance(json.loads(edited.stamped(STAMP)), dict)
+
+
+@pytest.mark.parametrize("depth", range(950, 1000))
+def test_options_nested_too_deeply(depth: int) -> None:
+    """What can be read but not written again is a 400, too."""
+    body = b'{"stream":true,"stream_options":{"a":' + b"[" * depth + b"]" * depth + b"}}"
+    codes = set()
+    try:
+        edit(body, CHAT, RULES)
+    except RequestError as error:
+        codes.add(error.code)
+    assert codes <= {"invalid_json"}
+
+
+def test_limits_leave_room() -> None:
+    """A long list of token ids is one prompt; as many members and answers as the limits say pass."""
+    edit(b'{"n":128,"prompt":[' + b",".join([b"1"] * 4000) + b"]}", CHAT, RULES)
+    edit(b"{" + b",".join(b'"%d":0' % n for n in range(256)) + b"}", CHAT, RULES)
 
 
 def test_errors_do_not_quote_the_body() -> None:
