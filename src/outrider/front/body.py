@@ -7,6 +7,7 @@ spelling (escaped keys, duplicates), and ours are put in front. Pure functions.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]  # the C scanner of the standard library; typeshed omits it
@@ -25,8 +26,9 @@ _READ = frozenset({"model", "stream", "stream_options", "n", "prompt"})
 _PROMPTS = frozenset({"messages", "prompt", "input"})
 MAX_MEMBERS = 256
 MAX_SEQUENCES = 128
-# Lists and objects in messages that are searched for media: some tens of milliseconds.
-MAX_MEDIA_ITEMS = 100_000
+# Lists and objects in all: the scanner builds them in one go, during which no other thread has its turn.
+MAX_PARTS = 100_000
+_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _ASK_USAGE = '"stream_options":{"include_usage":true}'
 
 
@@ -78,6 +80,9 @@ def edit(body: bytes, route: Route, rules: Rules) -> EditedBody:
         raise bad_request(
             f"The body is not UTF-8: {error.reason} at byte {error.start}.", code="invalid_utf8"
         ) from None
+    # Brackets inside of strings count only where there are too many at all.
+    if _brackets(text) > MAX_PARTS and _brackets(_STRING.sub("", text)) > MAX_PARTS:
+        raise bad_request(f"The body holds more than {MAX_PARTS} lists and objects.", code="too_many_parts")
     before, members, after = _members(text)
     # Without these letters no key names media, however it is spelt.
     may_hold_media = not rules.allow_remote_media and any(
@@ -155,13 +160,8 @@ def _check_model(model: object, rules: Rules) -> None:
 def _refuse_remote_media(value: object, place: str) -> None:
     """Refuse every `…_url` in messages that is not a data: URL: the engine would fetch it. No recursion."""
     waiting = [value]
-    seen = 0
     while waiting:
         item = waiting.pop()
-        seen += 1
-        if seen + len(waiting) > MAX_MEDIA_ITEMS:
-            message = f"`{place}` holds more than {MAX_MEDIA_ITEMS} lists and objects."
-            raise bad_request(message, code="too_many_parts", param=place)
         if isinstance(item, list):
             waiting.extend(inner for inner in item if isinstance(inner, (list, dict)))
         elif isinstance(item, dict):
@@ -237,6 +237,10 @@ def _scan(text: str) -> tuple[str, list[Member], str]:
         if text[at] != ",":
             raise json.JSONDecodeError("Expecting ',' or '}'", text, at)
         start = at = at + 1
+
+
+def _brackets(text: str) -> int:
+    return text.count("[") + text.count("{")
 
 
 def _skip(text: str, at: int) -> int:

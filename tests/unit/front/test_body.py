@@ -155,7 +155,7 @@ def test_other_routes_get_no_usage_option() -> None:
         (b'{"a":"\xff"}', "invalid_utf8"),
         (b'{"a":"\xed\xa0\x80"}', "invalid_utf8"),
         ('{"a":1}'.encode("utf-16"), "invalid_utf8"),
-        (b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "invalid_json"),
+        (b'{"a":' + b"[" * 90_000 + b"]" * 90_000 + b"}", "invalid_json"),
         (b'{"stream":true,"stream":false}', "duplicate_member"),
         (b'{"model":"m","\\u006dodel":"m"}', "duplicate_member"),
         (b'{"stream":1}', "invalid_type"),
@@ -205,6 +205,7 @@ def test_limits_leave_room() -> None:
     """A long list of token ids is one prompt; as many members and answers as the limits say pass."""
     edit(b'{"n":128,"prompt":[' + b",".join([b"1"] * 4000) + b"]}", CHAT, RULES)
     edit(b"{" + b",".join(b'"%d":0' % n for n in range(256)) + b"}", CHAT, RULES)
+    edit(b'{"user":"' + b'[{\\"' * 200_000 + b'"}', CHAT, RULES)
 
 
 def test_errors_do_not_quote_the_body() -> None:
