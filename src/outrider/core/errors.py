@@ -11,7 +11,8 @@
     │ ├ EngineStartFailed            carries the last lines of the engine's log
     │ └ EngineUnreachable
     ├ WeightsError             11    download, digest, conversion, disk full
-    ├ RequestError             HTTP  400 · 401 · 403 · 404 · 405 · 408 · 413 · 415 · 429 · 431 · 502 · 503 · 504, always an OpenAI error body
+    ├ RequestError             HTTP  400 · 401 · 403 · 404 · 405 · 408 · 413 · 415 · 429 · 431 · 502 · 503 · 504,
+    │                                always an OpenAI error body
     ├ MeasurementError         12
     ├ TrainingError            13
     └ RenderError              14
