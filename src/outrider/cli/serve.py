@@ -74,9 +74,7 @@ def serve_command(
     server.refuse_open_door(settings_from(loaded))
     # Until the event loop takes over, SIGTERM unwinds like Ctrl-C: nothing half-written, no child left.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    engine = VllmEngine()
-    install, models = prepare(loaded, engine, _note)
-    uvloop.run(_serve(Prepared(loaded, engine, install, models), verbose))
+    uvloop.run(_serve(prepare(loaded, VllmEngine(), _note), verbose))
 
 
 def _with_overrides(stack: Stack, given: dict[str, object]) -> Stack:
@@ -94,7 +92,7 @@ class Prepared:
     models: ResolvedModels
 
 
-def prepare(stack: Stack, engine: VllmEngine, note: Callable[[str], None]) -> tuple[Install, ResolvedModels]:
+def prepare(stack: Stack, engine: VllmEngine, note: Callable[[str], None]) -> Prepared:
     """Everything before the first process: the engine found and judged, the pair judged, weights in place.
 
     Raises:
@@ -115,7 +113,8 @@ def prepare(stack: Stack, engine: VllmEngine, note: Callable[[str], None]) -> tu
     draft = None
     if stack.draft.method in METHODS_WITH_WEIGHTS and stack.draft.model:
         draft = fetch(stack.draft.model)
-    return install, ResolvedModels(target, stack.target.revision, draft, stack.draft.revision)
+    models = ResolvedModels(target, stack.target.revision, draft, stack.draft.revision)
+    return Prepared(stack, engine, install, models)
 
 
 @dataclass
