@@ -69,12 +69,22 @@ class SimEngine:
             drafts=values.get("sim:drafts_total", 0.0),
             proposed=values.get("sim:draft_tokens_total", 0.0),
             accepted=values.get("sim:accepted_tokens_total", 0.0),
+            per_position=tuple(
+                sample.value
+                for sample in sorted(
+                    scrape.named("sim:accepted_tokens_per_pos_total"),
+                    key=lambda sample: int(sample.label("position") or 0),
+                )
+            ),
         )
         return EngineCounters(
             spec=spec,
             by_draft={},
             models=(),
             generation_tokens=values.get("sim:generation_tokens_total"),
+            prompt_tokens=values.get("sim:prompt_tokens_total"),
+            first_tokens=values.get("sim:first_tokens_total"),
+            steps=values.get("sim:steps_total"),
             running=values.get("sim:requests_running"),
         )
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import dataclass, fields, replace
+from itertools import cycle
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +17,11 @@ class Script:
     request. Faults: `ready` false answers health checks 503; `fail_requests` answers that many requests 500; `cut_after`
     closes a stream without its end after that many chunks; `stall_after` stops sending; `die_after_requests` ends the
     process on that request; `reuse` false closes a kept-alive connection when its second request arrives.
+
+    For measurements: `chunk_tokens` (``2,3``) are the tokens of the chunks after the first, which holds one, over and over;
+    each is then a step whose tokens but one were accepted from a draft. `draft` is what a request without a stamp runs with.
+    `rate_429`, `rate_500` and `rate_cut` are shares of requests, drawn from `seed` and the request's number: `fault` says
+    which. Every request whose number (from 0) divides by `stall_every` stalls once, `stall_ms` before chunk `stall_at`.
     """
 
     model: str = "sim"
@@ -32,6 +39,15 @@ class Script:
     stall_after: int = -1
     die_after_requests: int = -1
     reuse: bool = True
+    chunk_tokens: str = ""
+    draft: str = "none"
+    seed: int = 0
+    rate_429: float = 0.0
+    rate_500: float = 0.0
+    rate_cut: float = 0.0
+    stall_ms: float = 0.0
+    stall_at: int = 2
+    stall_every: int = 1
 
     def changed(self, members: dict[str, object]) -> Script:
         """This script with some members set; unknown names raise ValueError."""
@@ -39,6 +55,24 @@ class Script:
         if unknown := sorted(members.keys() - known.keys()):
             raise ValueError(f"unknown script members: {', '.join(unknown)}")
         return replace(self, **{name: known[name](value) for name, value in members.items()})
+
+    def fault(self, number: int) -> str:
+        """What goes wrong with the request of this number (from 0): ``429``, ``500``, ``cut`` or nothing."""
+        drawn = random.Random(f"{self.seed}/{number}").random()  # noqa: S311  (a script, not a secret)
+        for kind, rate in (("429", self.rate_429), ("500", self.rate_500), ("cut", self.rate_cut)):
+            if drawn < rate:
+                return kind
+            drawn -= rate
+        return ""
+
+    def stall_s(self, number: int, chunk: int) -> float:
+        """How much longer than a step this chunk of this request takes."""
+        stalls = self.stall_ms > 0 and chunk == self.stall_at and number % self.stall_every == 0
+        return self.stall_ms / 1e3 if stalls else 0.0
+
+    def accepted(self, size: int) -> int:
+        """Draft tokens accepted in a step of a drafted request that made a chunk of `size` tokens."""
+        return min(size - 1, self.draft_length) if self.chunk_tokens else self.accepted_per_draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +84,37 @@ class Ask:
     usage: bool
     draft: str
     prompt_tokens: int
-    chunks: int
-    tokens: int
+    sizes: tuple[int, ...]
+    running_usage: bool = False
+
+    @property
+    def chunks(self) -> int:
+        """How many pieces the answer comes in."""
+        return len(self.sizes)
+
+    @property
+    def tokens(self) -> int:
+        """How long the answer is."""
+        return sum(self.sizes)
+
+    @property
+    def drafted(self) -> bool:
+        """Whether its steps have a draft."""
+        return self.draft not in ("none", "off")
+
+
+def chunk_sizes(tokens: int, script: Script) -> tuple[int, ...]:
+    """The tokens of each chunk of an answer of `tokens` tokens; the last takes what is left."""
+    if not script.chunk_tokens:
+        full, rest = divmod(tokens, script.tokens_per_chunk)
+        return (script.tokens_per_chunk,) * full + ((rest,) if rest else ())
+    sizes, left = [1], tokens - 1
+    for size in cycle([int(text) for text in script.chunk_tokens.split(",")]):
+        if left <= 0:
+            break
+        sizes.append(min(size, left))
+        left -= size
+    return tuple(sizes)
 
 
 def read_ask(body: bytes, chat: bool, script: Script) -> Ask:
@@ -73,40 +136,47 @@ def read_ask(body: bytes, chat: bool, script: Script) -> Ask:
         chat=chat,
         stream=request.get("stream") is True,
         usage=bool(options.get("include_usage")),
-        draft=str((request.get("vllm_xargs") or {}).get("outrider_draft", "none")),
+        draft=str((request.get("vllm_xargs") or {}).get("outrider_draft", script.draft)),
         prompt_tokens=prompt_tokens,
-        chunks=-(-tokens // script.tokens_per_chunk),
-        tokens=tokens,
+        sizes=chunk_sizes(tokens, script),
+        running_usage=bool(options.get("include_usage") and options.get("continuous_usage_stats")),
     )
+
+
+def usage_of(ask: Ask, tokens: int) -> dict[str, object]:
+    """`usage` after `tokens` output tokens."""
+    return {
+        "prompt_tokens": ask.prompt_tokens,
+        "completion_tokens": tokens,
+        "total_tokens": ask.prompt_tokens + tokens,
+    }
 
 
 def usage_members(ask: Ask, script: Script) -> dict[str, object]:
     """`usage` and, for a drafted request, `metrics` as vLLM sends them at the end of an answer."""
-    usage = {
-        "prompt_tokens": ask.prompt_tokens,
-        "completion_tokens": ask.tokens,
-        "total_tokens": ask.prompt_tokens + ask.tokens,
-    }
-    if ask.draft in ("none", "off"):
+    usage = usage_of(ask, ask.tokens)
+    if not ask.drafted:
         return {"usage": usage}
     steps = max(ask.chunks - 1, 0)
-    accepted = steps * script.accepted_per_draft
+    accepted = sum(script.accepted(size) for size in ask.sizes[1:])
     spec = {
         "num_spec_steps": steps,
         "num_accepted_draft_tokens": accepted,
-        "draft_acceptance_rate": script.accepted_per_draft / script.draft_length,
+        "draft_acceptance_rate": accepted / (steps * script.draft_length) if steps else 0.0,
     }
     return {"usage": usage, "metrics": {"speculative_decoding": spec}}
 
 
-def chunk_bytes(ask: Ask, script: Script, delta: str | None, finish: str | None) -> bytes:
-    """One SSE event of the answer; `delta` None is the role chunk of a chat."""
+def chunk_bytes(
+    ask: Ask, script: Script, delta: str | None, finish: str | None, usage: dict[str, object] | None = None
+) -> bytes:
+    """One SSE event of the answer; `delta` None is the role chunk of a chat, `usage` what was used up to here."""
     if ask.chat:
         content = {"role": "assistant", "content": ""} if delta is None else {"content": delta}
         choice: dict[str, object] = {"index": 0, "delta": content, "logprobs": None, "finish_reason": finish}
     else:
         choice = {"index": 0, "text": delta or "", "logprobs": None, "finish_reason": finish}
-    return event({**identity(ask, script), "choices": [choice]})
+    return event({**identity(ask, script), "choices": [choice], **({"usage": usage} if usage else {})})
 
 
 def identity(ask: Ask, script: Script) -> dict[str, object]:

@@ -13,18 +13,30 @@ import base64
 import json
 import os
 import signal
+import time
+from collections import Counter
 from dataclasses import fields
 
 import httptools
 import uvloop
 
-from outrider.engines.sim.script import Ask, Script, chunk_bytes, event, identity, read_ask, usage_members
+from outrider.engines.sim.script import (
+    Ask,
+    Script,
+    chunk_bytes,
+    event,
+    identity,
+    read_ask,
+    usage_members,
+    usage_of,
+)
 
 _REASONS = {
     200: "OK",
     400: "Bad Request",
     401: "Unauthorized",
     404: "Not Found",
+    429: "Too Many Requests",
     500: "Internal Server Error",
 }
 KEY_VARIABLE = "OUTRIDER_SIM_KEY"
@@ -40,21 +52,45 @@ class Simulation:
         self.running = 0
         self.aborted = 0
         self.tokens = 0
+        self.prompt_tokens = 0
+        self.first_tokens = 0
+        self.steps = 0
         self.drafts = 0
-        self.accepted = 0
+        self.accepted: Counter[int] = Counter()  # by how many of a draft's tokens were accepted
+        self.began = time.time()
         self.last: dict[str, object] = {}
+
+    def chunk(self, ask: Ask, index: int) -> None:
+        """Count one chunk of an answer: the first token of a request, or a step."""
+        size = ask.sizes[index]
+        self.tokens += size
+        if index == 0:
+            self.first_tokens += 1
+            self.prompt_tokens += ask.prompt_tokens
+            return
+        self.steps += 1
+        if ask.drafted:
+            self.drafts += 1
+            self.accepted[self.script.accepted(size)] += 1
 
     def metrics(self) -> bytes:
         """Counters in Prometheus' text form."""
-        rows = {
+        rows: dict[str, float] = {
+            "process_start_time_seconds": self.began,
             "sim:requests_total": self.requests,
             "sim:requests_running": self.running,
             "sim:requests_aborted_total": self.aborted,
+            "sim:prompt_tokens_total": self.prompt_tokens,
             "sim:generation_tokens_total": self.tokens,
+            "sim:first_tokens_total": self.first_tokens,
+            "sim:steps_total": self.steps,
             "sim:drafts_total": self.drafts,
             "sim:draft_tokens_total": self.drafts * self.script.draft_length,
-            "sim:accepted_tokens_total": self.accepted,
+            "sim:accepted_tokens_total": sum(count * times for count, times in self.accepted.items()),
         }
+        for position in range(self.script.draft_length if self.drafts else 0):
+            reached = sum(times for count, times in self.accepted.items() if count > position)
+            rows[f'sim:accepted_tokens_per_pos_total{{position="{position}"}}'] = reached
         return "".join(f"{name} {value}\n" for name, value in rows.items()).encode()
 
 
@@ -150,6 +186,7 @@ class Connection(asyncio.Protocol):
     def complete(self, path: str, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         """Answer a completion, or fail as the script says."""
         simulation, script = self.simulation, self.simulation.script
+        self.number = simulation.requests
         simulation.requests += 1
         simulation.last = {
             "path": path,
@@ -166,17 +203,24 @@ class Connection(asyncio.Protocol):
             simulation.script = script.changed({"fail_requests": script.fail_requests - 1})
             self.answer(500, b"Internal Server Error", b"text/plain")
             return
+        self.fault = script.fault(self.number)
+        if self.fault in ("429", "500"):
+            kind = "rate_limit_exceeded" if self.fault == "429" else "internal_error"
+            message = {"message": "as scripted", "type": kind, "param": None, "code": kind}
+            self.answer(int(self.fault), json.dumps({"error": message}).encode())
+            return
         try:
             ask = read_ask(body, path.endswith("chat/completions"), script)
         except ValueError as error:
-            message = {"message": str(error), "type": "BadRequestError", "param": None, "code": 400}
-            self.answer(400, json.dumps({"error": message}).encode())
+            refused = {"message": str(error), "type": "BadRequestError", "param": None, "code": 400}
+            self.answer(400, json.dumps({"error": refused}).encode())
             return
         self.ask = ask
         simulation.running += 1
         if ask.stream:
             self.sent = 0
             self.due = self.loop.time() + script.ttft_ms / 1e3
+            self.told = 0
             self.middle = self.framed(chunk_bytes(ask, script, ("tok" * 8192)[: script.chunk_chars], None))
             self.timer = self.loop.call_at(self.due, self.stream)
         else:
@@ -191,26 +235,39 @@ class Connection(asyncio.Protocol):
         if self.paused:
             self.timer = self.loop.call_later(0.005, self.stream)
             return
-        if self.sent == script.cut_after:
+        if self.sent == script.cut_after or (self.fault == "cut" and self.sent == ask.chunks // 2):
             self.transport.abort()
             return
         if self.sent == 0:
             head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
-            role = self.framed(chunk_bytes(ask, script, None, None)) if ask.chat else b""
-            self.transport.write(head + role + self.middle)
+            role = self.framed(chunk_bytes(ask, script, None, None, self.running(ask))) if ask.chat else b""
+            self.transport.write(head + role + self.piece(ask))
         else:
-            self.transport.write(self.middle)
+            self.transport.write(self.piece(ask))
+        self.simulation.chunk(ask, self.sent)
         self.sent += 1
         if self.sent < ask.chunks:
-            self.due += script.step_ms / 1e3
+            self.due += script.step_ms / 1e3 + script.stall_s(self.number, self.sent)
             self.timer = self.loop.call_at(self.due, self.stream)
             return
-        self.transport.write(self.framed(chunk_bytes(ask, script, "", "length")))
+        self.transport.write(self.framed(chunk_bytes(ask, script, "", "length", self.running(ask))))
         if ask.usage:
             members = {**identity(ask, script), "choices": [], **usage_members(ask, script)}
             self.transport.write(self.framed(event(members)))
         self.transport.write(self.framed(b"data: [DONE]\n\n") + b"0\r\n\r\n")
         self.finish()
+
+    def running(self, ask: Ask) -> dict[str, object] | None:
+        """The usage up to here, for a client that asked for it in every chunk."""
+        return usage_of(ask, self.told) if ask.running_usage else None
+
+    def piece(self, ask: Ask) -> bytes:
+        """The next chunk; the same bytes every time unless it tells the usage."""
+        if not ask.running_usage:
+            return self.middle
+        self.told += ask.sizes[self.sent]
+        text = ("tok" * 8192)[: self.simulation.script.chunk_chars]
+        return self.framed(chunk_bytes(ask, self.simulation.script, text, None, self.running(ask)))
 
     def whole(self) -> None:
         """Send the answer of a request that does not stream."""
@@ -224,6 +281,8 @@ class Connection(asyncio.Protocol):
         choice = {"index": 0, **body, "logprobs": None, "finish_reason": "length"}
         kind = "chat.completion" if ask.chat else "text_completion"
         answer = {**identity(ask, script), "object": kind, "choices": [choice], **usage_members(ask, script)}
+        for index in range(ask.chunks):
+            self.simulation.chunk(ask, index)
         self.finish()
         self.answer(200, json.dumps(answer).encode())
 
@@ -233,10 +292,6 @@ class Connection(asyncio.Protocol):
         if ask is None:
             return
         simulation.running -= 1
-        simulation.tokens += ask.tokens
-        if ask.draft not in ("none", "off"):
-            simulation.drafts += max(ask.chunks - 1, 0)
-            simulation.accepted += max(ask.chunks - 1, 0) * simulation.script.accepted_per_draft
         self.ask = None
 
     def answer(self, status: int, body: bytes, kind: bytes = b"application/json") -> None:
