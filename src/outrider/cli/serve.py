@@ -31,6 +31,7 @@ from outrider.front.settings import settings_from
 from outrider.stack.load import load_stack
 from outrider.stack.models import METHODS_WITH_WEIGHTS, Stack
 from outrider.stack.preflight import preflight
+from outrider.stack.shapes import shaped
 from outrider.stack.weights import resolve
 from outrider.stack.weights_cache import cache_folder, gguf_source
 from outrider.telemetry.metrics import Metrics
@@ -57,8 +58,14 @@ def _note(text: str) -> None:
 )
 @click.option("--log", type=click.Choice(["text", "json"]), help="Form of the log instead of the stack's.")
 @click.option("--verbose", is_flag=True, help="Show the engine's own log too.")
+@click.option(
+    "--forecast",
+    is_flag=True,
+    envvar="OUTRIDER_FORECAST",
+    help="Serve a stack whose `forecast` block makes parts up: for timing, its text means nothing.",
+)
 def serve_command(
-    stack: Path | None, host: str | None, port: int | None, log: str | None, verbose: bool
+    stack: Path | None, host: str | None, port: int | None, log: str | None, verbose: bool, forecast: bool
 ) -> None:
     """Serve STACK's target with its draft; without STACK the built-in one (SmolLM2-135M on this machine's CPU).
 
@@ -71,10 +78,33 @@ def serve_command(
     Ctrl-C or SIGTERM drains: streams under way finish, then everything stops.
     """
     loaded = _with_overrides(load_stack(stack), {"host": host, "port": port, "log": log})
+    refuse_made_up(loaded, forecast)
     server.refuse_open_door(settings_from(loaded))
     # Until the event loop takes over, SIGTERM unwinds like Ctrl-C: nothing half-written, no child left.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     uvloop.run(_serve(prepare(loaded, VllmEngine(), _note), verbose))
+
+
+def refuse_made_up(stack: Stack, asked: bool) -> None:
+    """A stack with made-up parts is served only when that was asked for. Raises StackError."""
+    if stack.forecast is not None and not asked:
+        hint = "Take `forecast` out to serve the model itself; `serve --forecast` serves the made-up one, for timing."
+        problem = Problem(
+            f"{made_up_words(stack)}: its text means nothing", "forecast", "forecast-served", hint
+        )
+        raise StackError("This stack cannot be served; nothing was loaded.", (problem,))
+
+
+def made_up_words(stack: Stack) -> str:
+    """What of this stack is made up, in words; '' if nothing is."""
+    forecast = stack.forecast
+    if forecast is None:
+        return ""
+    rates = ", ".join(f"{rate:g}" for rate in forecast.position_rates or ())
+    source = f" ({forecast.source})" if forecast.source else ""
+    parts = ["dummy weights"] * forecast.dummy_weights
+    parts += [f"synthetic acceptance {rates}{source}"] * bool(rates)
+    return " and ".join(parts) or "a forecast of nothing made up"
 
 
 def _with_overrides(stack: Stack, given: dict[str, object]) -> Stack:
@@ -100,6 +130,9 @@ def prepare(stack: Stack, engine: VllmEngine, note: Callable[[str], None]) -> Pr
         EngineError, WeightsError: with what to do next.
     """
     install = engine.find(stack)
+    if words := made_up_words(stack):
+        note(f"[forecast] {words}: step times are real, text and acceptance are not. Not a service.")
+    stack = shaped(stack)
     refused: list[Problem] = []
     for problem in (*engine.judge(stack, install), *preflight(stack)):
         if problem.severity == "error":
@@ -108,13 +141,25 @@ def prepare(stack: Stack, engine: VllmEngine, note: Callable[[str], None]) -> Pr
             note(problem.render())
     if refused:
         raise StackError("This stack cannot be served; nothing was loaded.", tuple(refused))
-    fetch = partial(resolve, python=install.python, progress=lambda message: note(f"[weights] {message}"))
+    return Prepared(stack, engine, install, _weights(stack, install.python, note))
+
+
+def _weights(stack: Stack, python: str, note: Callable[[str], None]) -> ResolvedModels:
+    """Target and draft where the engine finds them; of a shape there is nothing to fetch. Raises WeightsError."""
+    fetch: Callable[..., str] = partial(
+        resolve, python=python, progress=lambda message: note(f"[weights] {message}")
+    )
+    if stack.forecast is not None and stack.forecast.dummy_weights:
+        fetch = _as_named
     target = fetch(stack.target.model, sha256=stack.target.sha256)
     draft = None
     if stack.draft.method in METHODS_WITH_WEIGHTS and stack.draft.model:
         draft = fetch(stack.draft.model)
-    models = ResolvedModels(target, stack.target.revision, draft, stack.draft.revision)
-    return Prepared(stack, engine, install, models)
+    return ResolvedModels(target, stack.target.revision, draft, stack.draft.revision)
+
+
+def _as_named(model: str, sha256: str | None = None) -> str:
+    return model
 
 
 @dataclass
@@ -131,8 +176,8 @@ class _Banner:
         """One line now and then, so that a long start is not a silent one."""
         self.journal.say("engine", f"{reason} ({time.monotonic() - began:.0f} s)", state=reason)
 
-    def ready(self, port: int, state: str) -> None:
-        """The ready line and a command that works."""
+    def ready(self, port: int, state: str, engine: str) -> None:
+        """The ready line and a command that works; `engine` is the engine's own address, for whoever reads the JSON log."""
         stack, install = self.stack, self.install
         draft = (
             stack.draft.method
@@ -152,8 +197,10 @@ class _Banner:
             draft_length=stack.draft.length,
         )
         self.journal.say("serve", state, state=state)
+        if made_up := made_up_words(stack):
+            self.journal.say("forecast", f"NOT A MODEL: {made_up}", made_up=made_up)
         url = f"http://{'127.0.0.1' if stack.serve.host in ('0.0.0.0', '::') else stack.serve.host}:{port}"  # noqa: S104
-        self.journal.say("serve", f"listening on {url}", url=url, port=port)
+        self.journal.say("serve", f"listening on {url}", url=url, port=port, engine_url=engine)
         if self.text:
             _print(f"\nReady. In another terminal:\n\n{curl_command(url, stack)}\n\n")
 
@@ -220,7 +267,8 @@ async def _serve(prepared: Prepared, verbose: bool) -> None:
     try:
         await _until_ready(supervisor, running, stopping, banner)
         if not stopping.is_set():
-            banner.ready(front.port, supervisor.state.reason)
+            engine_url = next((f"http://{up.host}:{up.port}" for up in upstreams), "")
+            banner.ready(front.port, supervisor.state.reason, engine_url)
             await _first(running, stopping.wait())
         if running.done():
             running.result()

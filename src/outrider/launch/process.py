@@ -40,7 +40,7 @@ def new_key() -> str:
     return secrets.token_urlsafe(32)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """In the child: get SIGTERM when Outrider dies, however it dies, so that no engine is left behind."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -73,7 +73,7 @@ class EngineProcess:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
                 limit=MAX_LINE_BYTES,
             )
         except OSError as error:

@@ -1,0 +1,154 @@
+"""Arms: the stack without a draft, the stack's own draft, and those that `--arm` adds; each becomes a stack of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import get_args
+
+import yaml
+from pydantic import ValidationError
+
+from outrider.bench import document
+from outrider.core.errors import StackError
+from outrider.core.provenance import redact
+from outrider.stack.models import METHODS_WITH_WEIGHTS, Draft, DraftMethod, Stack
+
+METHODS = get_args(DraftMethod)
+HOW = "An arm is METHOD[:key=value,…], such as ngram:k=3, eagle3:k=3+5+7 or draft-model:k=4,model=org/name."
+
+
+@dataclass(frozen=True, slots=True)
+class ArmPlan:
+    """One arm: its name and the stack it serves."""
+
+    name: str
+    stack: Stack
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it has no draft."""
+        return self.stack.draft.method == "none"
+
+    def described(self) -> document.Arm:
+        """As it stands in the run's document: no folder of this machine."""
+        draft = self.stack.draft.model_dump(mode="json", exclude_defaults=True)
+        if isinstance(model := draft.get("model"), str):
+            draft["model"] = redact(model)
+        return document.Arm(
+            name=self.name,
+            method=self.stack.draft.method,
+            draft_length=self.stack.draft.length,
+            draft=draft,
+            notes=list(self.notes),
+        )
+
+    def text(self) -> str:
+        """The stack as a file that `outrider serve` takes."""
+        return yaml.safe_dump(
+            self.stack.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+            | {"apiVersion": self.stack.api_version},
+            sort_keys=False,
+        )
+
+
+def arm_name(draft: Draft) -> str:
+    """``eagle3-k3``; a draft with a schedule says so: ``eagle3-k5-scheduled``."""
+    if draft.method == "none":
+        return document.BASELINE
+    return f"{draft.method}-k{draft.length}" + ("-scheduled" if draft.draft_length_by_batch else "")
+
+
+def for_measuring(
+    stack: Stack, draft: Draft, running: int, prefix_cache: bool
+) -> tuple[Stack, tuple[str, ...]]:
+    """The stack with another draft, behind an open door on loopback, with room for `running` requests; and what was changed."""
+    notes = []
+    engine = stack.engine
+    if engine.max_running_requests < running:
+        notes.append(
+            f"engine.max_running_requests raised from {engine.max_running_requests} to {running}, "
+            "so that no request waits in the front"
+        )
+        engine = engine.model_copy(update={"max_running_requests": running})
+    if engine.prefix_cache and not prefix_cache:
+        notes.append("engine.prefix_cache off, so that no cell profits from the one before")
+        engine = engine.model_copy(update={"prefix_cache": False})
+    serve = stack.serve.model_copy(update={"host": "127.0.0.1", "port": 0, "keys": [], "log": "json"})
+    changed = stack.model_copy(update={"draft": draft, "engine": engine, "serve": serve, "price": None})
+    return changed, tuple(notes)
+
+
+def drafts(stack: Stack, specs: Iterable[str]) -> list[Draft]:
+    """The drafts to compare, in order and each once: the stack's own first, then those of `specs`. Raises StackError."""
+    found = [stack.draft] if stack.draft.method != "none" else []
+    for spec in specs:
+        found += [draft for draft in read_arm(spec, stack) if draft.method != "none"]
+    unique: dict[str, Draft] = {}
+    for draft in found:
+        name = arm_name(draft)
+        if name in unique and unique[name] != draft:
+            raise StackError(
+                f"two arms would be called {name}",
+                hint="Two heads of one method and length: bench them in two runs and `outrider compare` those.",
+            )
+        unique[name] = draft
+    return list(unique.values())
+
+
+def read_arm(spec: str, stack: Stack) -> list[Draft]:
+    """`METHOD[:key=value,…]` as drafts, one a draft length. What it does not say is the stack's, if its method is the same.
+
+    Raises StackError.
+    """
+    method, _, rest = spec.partition(":")
+    if method not in METHODS:
+        raise StackError(
+            f"--arm {spec}: no method is called {method!r}; there are {', '.join(METHODS)}", hint=HOW
+        )
+    own = stack.draft.method == method
+    base: dict[str, object] = stack.draft.model_dump(exclude_defaults=True) if own else {"method": method}
+    lengths: list[int | None] = [None]
+    for pair in filter(None, rest.split(",")):
+        key, _, value = pair.partition("=")
+        try:
+            if key == "k":
+                lengths = [int(part) for part in value.split("+")]
+                base.pop("draft_length_by_batch", None)
+            elif key in {"model", "revision", "quantization"} and value:
+                base[key] = value
+            elif key in {"min", "max"} and method == "ngram":
+                base["ngram"] = {**dict(base.get("ngram") or {}), f"{key}_tokens": int(value)}  # type: ignore[call-overload]
+            elif key == "tensor_parallel":
+                base[key] = int(value)
+            else:
+                raise StackError(f"--arm {spec}: what is {pair!r}?", hint=HOW)
+        except ValueError:
+            raise StackError(f"--arm {spec}: {value!r} is not a number", hint=HOW) from None
+    if method in METHODS_WITH_WEIGHTS and not base.get("model"):
+        raise StackError(
+            f"--arm {spec}: {method} needs the weights of a head or draft model",
+            hint=f"Say which: --arm {method}:k=3,model=org/name (or a folder).",
+        )
+    try:
+        return [
+            Draft.model_validate(base if length is None else base | {"draft_length": length})
+            for length in lengths
+        ]
+    except ValidationError as error:
+        raise StackError(f"--arm {spec}: {error.errors()[0]['msg']}", hint=HOW) from None
+
+
+def plan_arms(stack: Stack, specs: Iterable[str], running: int, prefix_cache: bool = False) -> list[ArmPlan]:
+    """Baseline first, then every draft. Raises StackError, also when there is nothing to compare."""
+    wanted = drafts(stack, specs)
+    if not wanted:
+        raise StackError(
+            "there is nothing to compare: the stack's draft is `none` and no --arm names another", hint=HOW
+        )
+    arms = []
+    for draft in (Draft(method="none"), *wanted):
+        measured, notes = for_measuring(stack, draft, running, prefix_cache)
+        arms.append(ArmPlan(arm_name(draft), measured, notes))
+    return arms

@@ -1,0 +1,139 @@
+"""The run's folder: what is done stays done, however the run ends.
+
+::
+
+    DIR/run.json, report.md, report.html    written when the run ends, interrupted or not
+    DIR/plan.json                           what was asked for: a run resumes only with the same
+    DIR/arms/ARM.yaml                       the stack of each arm
+    DIR/cells/ID.json                       one finished or failed cell: state, counters, accelerator
+    DIR/raw/ID.jsonl.gz                     its request records
+    DIR/logs/                               each server's log, the load generator's last words
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from outrider.bench.matrix import CellKey
+from outrider.core.errors import MeasurementError
+from outrider.measure.counters import CounterTrace
+from outrider.measure.load import LoadResult
+from outrider.measure.record_files import read_records, write_records
+
+SCHEMA = "outrider/bench-cell/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class CellRun:
+    """One cell as it was run. Without `load` it failed, for `reason`. `token_parts` maps a prompt's id to the token at which
+    its greedy text parts from the baseline's (natural-end cells of arms with a draft)."""
+
+    key: CellKey
+    order: int
+    started: str
+    device: str
+    took_s: float
+    reason: str = ""
+    load: LoadResult | None = None
+    trace: CounterTrace = field(default_factory=CounterTrace)
+    token_parts: Mapping[str, int] = field(default_factory=dict)
+
+
+_CELL = TypeAdapter(CellRun)
+
+
+class RunFolder:
+    """Reads and writes one run's folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def inside(self, *parts: str) -> Path:
+        """A path in it, whose folder exists."""
+        path = self.path.joinpath(*parts)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder; raises MeasurementError if another run has it or it cannot be written."""
+        try:
+            handle = self.inside(".lock").open("w")
+        except OSError as error:
+            raise MeasurementError(
+                f"cannot write into {self.path}: {error}", hint="Name another folder: --out DIR."
+            ) from error
+        with handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise MeasurementError(
+                    f"another run is writing into {self.path}",
+                    hint="Wait for it, or name another folder: --out DIR.",
+                ) from None
+            yield
+
+    def begin(self, plan: dict[str, object]) -> bool:
+        """Keep the plan; True if this goes on with a run of the same plan. Raises MeasurementError if it was another one."""
+        path = self.inside("plan.json")
+        if not path.exists():
+            _write(path, json.dumps(plan, indent=1, sort_keys=True))
+            return False
+        try:
+            before = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise MeasurementError(
+                f"{path} cannot be read: {error}", hint="Name a new folder: --out DIR."
+            ) from error
+        changed = sorted(key for key in before.keys() | plan.keys() if before.get(key) != plan.get(key))
+        if changed:
+            raise MeasurementError(
+                f"{self.path} holds a run with other settings ({', '.join(changed)}); cells of two kinds are never mixed",
+                hint="Repeat the first command to go on with it, or name a new folder: --out DIR.",
+            )
+        return True
+
+    def save(self, run: CellRun) -> None:
+        """Write one cell, whole or not at all: the records first, so that a cell that is there can be read."""
+        load = run.load
+        if load is not None:
+            write_records(self.inside("raw", f"{run.key.id}.jsonl.gz"), load.records)
+            run = replace(run, load=replace(load, records=()))
+        _write(self.inside("cells", f"{run.key.id}.json"), json.dumps({"schema": SCHEMA, **asdict(run)}))
+
+    def load(self, key: CellKey) -> CellRun | None:
+        """One cell, or None if it was not run. A file that cannot be read counts as not run."""
+        path = self.path / "cells" / f"{key.id}.json"
+        try:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            if stored.pop("schema") != SCHEMA:
+                return None
+            run = _CELL.validate_python(stored)
+            if run.load is None:
+                return run
+            records = tuple(read_records(self.path / "raw" / f"{key.id}.jsonl.gz"))
+        except (OSError, EOFError, ValueError, KeyError, AttributeError, MeasurementError):
+            return None
+        return replace(run, load=replace(run.load, records=records))
+
+    def done(self, key: CellKey) -> bool:
+        """Whether a cell ran to its end; a failed one is tried again."""
+        try:
+            stored = json.loads((self.path / "cells" / f"{key.id}.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        return bool(stored.get("load")) and (self.path / "raw" / f"{key.id}.jsonl.gz").exists()
+
+
+def _write(path: Path, text: str) -> None:
+    scratch = path.with_name(f".{path.name}.new")
+    scratch.write_text(text + "\n", encoding="utf-8")
+    os.replace(scratch, path)
