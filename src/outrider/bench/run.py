@@ -15,6 +15,7 @@ from typing import Protocol
 
 from outrider.bench import document
 from outrider.bench.arms import ArmPlan
+from outrider.bench.assemble import text_differences
 from outrider.bench.folder import CellRun, RunFolder
 from outrider.bench.matrix import Block, CellKey, blocks
 from outrider.core.errors import EngineError, MeasurementError, OutriderError
@@ -23,7 +24,7 @@ from outrider.measure.counters import CounterTrace
 from outrider.measure.load import LoadPlan, LoadResult, LoadRunner
 from outrider.measure.prompts import PromptSet
 from outrider.measure.sampling import CounterSampler
-from outrider.measure.texts import count_tokens, differences
+from outrider.measure.texts import count_tokens
 
 NATURAL_CONCURRENCY = 4
 SERVER_STARTS = 2  # a server that dies is started once more within a block
@@ -217,13 +218,12 @@ class Bench:
         base = self.folder.load(CellKey(document.BASELINE, key.prompt_set, 0, key.trial))
         if key.concurrency or key.arm == document.BASELINE or base is None or base.load is None:
             return {}
-        _, parts = differences(load.records, base.load.records)
-        texts = {record.prompt_id: record.text for record in reversed(load.records)}
-        model = self.plan.arms[0].stack.served_name
-        counted = {
-            name: count_tokens(server.engine_url, model, texts[name][:at]) for name, at in parts.items()
-        }
-        return {name: count for name, count in counted.items() if count is not None}
+        model, found = self.plan.arms[0].stack.served_name, {}
+        for record, at in text_differences(load.records, base.load.records):
+            tokens = count_tokens(server.engine_url, model, record.text[:at])
+            if tokens is not None:
+                found[record.prompt_id] = tokens
+        return found
 
     def _device(self) -> str:
         return str(self._server.facts.get("device", "")) if self._server else ""
