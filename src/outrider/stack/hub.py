@@ -1,4 +1,4 @@
-"""The only reader of a remote hub: configs, safetensors headers, commits and file hashes. Never weights.
+"""The only reader of a remote hub: configs, safetensors headers, commits and file hashes, data sets' files. Never weights.
 
 Environment, as everywhere in the Hugging Face tools: HF_ENDPOINT (a mirror), HF_TOKEN, HF_HUB_OFFLINE, HF_HOME (what is there
 offline). Files come by HTTP with a byte limit each, headers by range: a mirror that ignores ranges is left after the limit.
@@ -8,11 +8,15 @@ Source: huggingface_hub 0.34 to 2.4: `HfApi.model_info`, `hf_hub_url`, `try_to_l
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
+import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 import httpx
 from huggingface_hub import HfApi, constants, hf_hub_url, try_to_load_from_cache
@@ -76,16 +80,38 @@ def read_hub(model: str, revision: str | None = None, *, with_tokenizer: bool = 
     return facts
 
 
+def read_config(model: str, revision: str | None = None) -> Mapping[str, object]:
+    """`config.json` of a hub model as written; from the local cache if no hub is asked. Raises HubError, FactsError."""
+    if is_offline():
+        found = try_to_load_from_cache(model, "config.json", revision=revision)
+        if not isinstance(found, str):
+            hint = "Name a folder or a config.json file instead, or unset HF_HUB_OFFLINE."
+            raise HubError(f"{model} is not in the local hub cache, and no hub is asked", hint)
+        return parse_json(Path(found).read_bytes(), model)
+    listing = list_files(model, revision)
+    with httpx.Client(follow_redirects=True, timeout=TIMEOUT_S, headers=build_hf_headers()) as client:
+        return parse_json(_Fetch(client, listing).file("config.json", MAX_CONFIG_BYTES), model)
+
+
 def list_files(model: str, revision: str | None = None) -> Listing:
     """Commit and content ids of a hub model's files. Raises HubError."""
+    return _list(model, revision, data=False)
+
+
+def list_data_files(dataset: str, revision: str | None = None) -> Listing:
+    """Commit and content ids of a hub data set's files. Raises HubError."""
+    return _list(dataset, revision, data=True)
+
+
+def _list(model: str, revision: str | None, *, data: bool) -> Listing:
+    api = HfApi(endpoint=_endpoint())
+    ask = api.dataset_info if data else api.model_info
     try:
-        info = HfApi(endpoint=_endpoint()).model_info(
-            model, revision=revision, timeout=TIMEOUT_S, files_metadata=True
-        )
+        info = ask(model, revision=revision, timeout=TIMEOUT_S, files_metadata=True)
     except RevisionNotFoundError:
         raise HubError(f"{model} has no revision {revision} on {_endpoint()}", "Check `revision`.") from None
     except GatedRepoError:
-        hint = "Accept the model's terms on its page, and set HF_TOKEN."
+        hint = f"Accept the {'data set' if data else 'model'}'s terms on its page, and set HF_TOKEN."
         raise HubError(f"{model} is gated on {_endpoint()}", hint) from None
     except RepositoryNotFoundError:
         hint = "Check the name; for a private or gated model set HF_TOKEN."
@@ -96,9 +122,67 @@ def list_files(model: str, revision: str | None = None) -> Listing:
         raise _unreachable(error) from error
     siblings = info.siblings or []
     if len(siblings) > MAX_FILES:
-        raise HubError(f"{model} lists more than {MAX_FILES} files: not a model")
+        raise HubError(
+            f"{model} lists more than {MAX_FILES} files: not a {'set of prompts' if data else 'model'}"
+        )
     files = {one.rfilename: (one.lfs.sha256 if one.lfs else one.blob_id) or "" for one in siblings}
     return Listing(model, info.sha or "", files)
+
+
+def download_data_file(listing: Listing, name: str, place: Path, limit: int) -> None:
+    """Write the data set's file `name` to `place`, whole and with the content the hub lists, or not at all.
+
+    Raises:
+        HubError: unknown, refused, unreachable, larger than `limit` bytes, or not what the hub lists.
+        OSError: `place` cannot be written.
+    """
+    url = hf_hub_url(listing.model, name, repo_type="dataset", revision=listing.commit, endpoint=_endpoint())
+    place.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+    try:
+        with os.fdopen(handle, "w+b") as file:
+            _stream(listing.model, url, file, limit)
+            if not _is_content(file, listing.files.get(name, "")):
+                raise HubError(
+                    f"{listing.model}: {name} is not what {_endpoint()} lists",
+                    "Try again, or use another mirror.",
+                )
+        os.replace(temporary, place)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def _stream(model: str, url: str, file: BinaryIO, limit: int) -> None:
+    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
+    try:
+        with (
+            httpx.Client(follow_redirects=True, timeout=TIMEOUT_S, headers=headers) as client,
+            client.stream("GET", url) as response,
+        ):
+            if response.status_code != 200:
+                raise _http_error(model, response.status_code)
+            for chunk in response.iter_bytes():
+                if file.tell() + len(chunk) > limit:
+                    raise HubError(
+                        f"{model}: its file is larger than {limit:,} bytes", "Give a part of it by path."
+                    )
+                file.write(chunk)
+    except httpx.HTTPError as error:
+        raise _unreachable(error) from error
+
+
+def _is_content(file: BinaryIO, listed: str) -> bool:
+    """Whether the file is what the listing says: SHA-256 (64 digits) or git's blob id (40); no id says nothing."""
+    size = file.tell()
+    file.seek(0)
+    if len(listed) not in (40, 64):
+        return True
+    sha256 = len(listed) == 64
+    digest = hashlib.sha256() if sha256 else hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+    for chunk in iter(lambda: file.read(2**20), b""):
+        digest.update(chunk)
+    return digest.hexdigest() == listed
 
 
 @dataclass(frozen=True, slots=True)

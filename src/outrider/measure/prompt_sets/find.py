@@ -1,0 +1,164 @@
+"""Which file a spec means.
+
+Forms: ``NAME``, ``NAME/CATEGORY``, ``NAME=PATH``, ``NAME=ORG/NAME[@REVISION][:FILE]``, ``PATH.jsonl[.gz]``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from outrider.core.errors import MeasurementError
+from outrider.measure.prompt_sets.catalog import CATALOG, Entry
+from outrider.measure.prompt_sets.options import PromptOptions
+from outrider.stack.facts import HubError
+
+_PACKAGED = Path(__file__).parents[2] / "data" / "prompts"
+_DATA_FILE = re.compile(r"(?s).+\.(jsonl|json)(\.gz)?")
+_HUB = re.compile(
+    r"(?P<id>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w.][\w./-]*))?(:(?P<file>[\w][\w./ -]*))?"
+)
+_NOT_DATA = re.compile(r"(^|/)(dataset_infos?|config|package|state|.*_config)\.json$")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A spec, resolved: the set's `name`, its `entry`, the category wanted (or empty), and the file.
+
+    `shown` is the file as messages name it, `source` as a report may: no folder of this machine. `base` begins the ids.
+    """
+
+    name: str
+    base: str
+    entry: Entry
+    category: str
+    path: Path
+    shown: str
+    source: str
+    notes: tuple[str, ...] = ()
+
+
+def find(spec: str, options: PromptOptions, environ: Mapping[str, str] | None = None) -> Found:
+    """The file `spec` means; fetched first, if it is the hub's.
+
+    Raises:
+        MeasurementError: no such name, category form, file or data set; the hub does not give it.
+    """
+    env = os.environ if environ is None else environ
+    name, given = _split(spec)
+    base, _, category = name.partition("/")
+    entry = CATALOG[base]
+    if category and not entry.by_category:
+        sets = " and ".join(known for known, one in CATALOG.items() if one.by_category and not one.packaged)
+        raise MeasurementError(f"{base} has no categories", hint=f"Only {sets} have.")
+    if given:
+        return _given(name, given, entry)
+    if entry.packaged:
+        return Found(name, base, entry, category, _PACKAGED / entry.files[0], base, base)
+    folder = options.data_folder or (
+        Path(env["OUTRIDER_DATA"]).expanduser() if env.get("OUTRIDER_DATA") else None
+    )
+    for file in entry.files if folder else ():
+        if folder and (folder / file).is_file():
+            return Found(name, base, entry, category, folder / file, str(folder / file), file)
+    where = (
+        "is not in the data folder" if folder else "was given no path, and OUTRIDER_DATA names no data folder"
+    )
+    if not entry.hub:
+        raise MeasurementError(f"{base} {where if entry.files else 'needs a path'}", hint=entry.get)
+    try:
+        return _from_hub(name, entry, entry.hub)
+    except MeasurementError as error:
+        raise MeasurementError(
+            f"{base} {where}; {error}", hint=f"{error.hint} {entry.get}".strip()
+        ) from error
+
+
+def _split(spec: str) -> tuple[str, str]:
+    """Name (with its category) and what follows ``=``; a bare path is the user's own JSONL."""
+    name, equals, given = spec.partition("=")
+    if name.partition("/")[0] in CATALOG and not (not equals and _DATA_FILE.fullmatch(name)):
+        if equals and not given.strip():
+            raise MeasurementError(
+                f"{spec!r}: nothing follows the =", hint=CATALOG[name.partition("/")[0]].get
+            )
+        return name, given
+    if _DATA_FILE.fullmatch(spec):
+        return "jsonl", spec
+    hint = f"Names: {', '.join(CATALOG)}. Your own: FILE.jsonl, or NAME=FILE to say its format."
+    if _HUB.fullmatch(spec):
+        hint = f"A data set of the hub needs its format: jsonl={spec}. {hint}"
+    raise MeasurementError(f"{spec!r} is no prompt set", hint=hint)
+
+
+def _given(name: str, given: str, entry: Entry) -> Found:
+    base, _, category = name.partition("/")
+    path = Path(given).expanduser()
+    if path.is_dir():
+        inside = [path / file for file in entry.files if (path / file).is_file()]
+        if not inside:
+            looked = " or ".join(entry.files) or "one file, not a folder"
+            raise MeasurementError(f"{given} is a folder", hint=f"{base} is looked for there as: {looked}.")
+        path = inside[0]
+    elif not path.exists():
+        is_name = _HUB.fullmatch(given) and not given.startswith((".", "~"))
+        if is_name and (":" in given or not _DATA_FILE.fullmatch(given)):
+            return _from_hub(name, entry, given)
+        hint = "Check the path; a data set of the hub is written ORG/NAME, ORG/NAME@REVISION."
+        raise MeasurementError(f"{base}: there is no file {given}", hint=hint)
+    shown_name = _stem(path.name) if base == "jsonl" else name
+    return Found(shown_name, shown_name.partition("/")[0], entry, category, path, given, path.name)
+
+
+def _stem(file: str) -> str:
+    return re.sub(r"\.(jsonl|json)?(\.gz)?$", "", file) or file
+
+
+def _from_hub(name: str, entry: Entry, given: str) -> Found:
+    from outrider.stack.hub_data import fetch_data_file  # noqa: PLC0415  # the hub's client takes half a second to import
+
+    match = _HUB.fullmatch(given)
+    if match is None:
+        raise MeasurementError(f"{given!r} is no hub id", hint="Write ORG/NAME, ORG/NAME@REVISION.")
+    base, _, category = name.partition("/")
+
+    def choose(files: list[str]) -> str:
+        return _choose(match["id"], files, entry, match["file"])
+
+    try:
+        fetched = fetch_data_file(match["id"], match["revision"], choose)
+    except HubError as error:
+        raise MeasurementError(str(error), hint=error.hint) from error
+    source = f"{match['id']}@{fetched.commit[:12]}:{fetched.file}"
+    notes = (
+        (f"The hub did not answer; commit {fetched.commit[:12]} is from the cache.",) if fetched.stale else ()
+    )
+    shown = match["id"].partition("/")[2] if base == "jsonl" else name
+    return Found(shown, shown.partition("/")[0], entry, category, fetched.path, source, source, notes)
+
+
+def _choose(dataset: str, files: list[str], entry: Entry, wanted: str | None) -> str:
+    """The one data file of a listing that is meant. Raises MeasurementError."""
+    usable = sorted(file for file in files if _DATA_FILE.fullmatch(file) and not _NOT_DATA.search(file))
+    if wanted:
+        if wanted in usable:
+            return wanted
+        raise MeasurementError(f"{dataset} has no data file {wanted}", hint=f"It has: {_some(usable)}.")
+    for file in entry.hub_files:
+        if file in usable:
+            return file
+    if len(usable) == 1:
+        return usable[0]
+    if usable:
+        hint = f"Say which: {dataset}:FILE. It has: {_some(usable)}."
+        raise MeasurementError(f"{dataset} has {len(usable)} data files", hint=hint)
+    kinds = "only Parquet files" if any(file.endswith(".parquet") for file in files) else "none"
+    hint = "Convert it to JSONL and give the path."
+    raise MeasurementError(f"{dataset} has no .json, .jsonl or .jsonl.gz file ({kinds})", hint=hint)
+
+
+def _some(files: list[str]) -> str:
+    return ", ".join(files[:8]) + (" …" if len(files) > 8 else "") if files else "none"
