@@ -15,6 +15,7 @@ from outrider.engines.base import LaunchPlan, ResolvedModels
 from outrider.engines.vllm.adapter import VllmEngine
 from outrider.stack.load import read_stack, usable
 from outrider.stack.models import METHODS_WITH_WEIGHTS
+from outrider.stack.shapes import shaped
 from outrider.stack.weights import place_of
 
 KEY_PLACEHOLDER = "choose-a-key"
@@ -36,7 +37,7 @@ def plan_command(stack: Path | None, port: int, as_json: bool) -> None:
     Weights that `serve` would convert are named by the folder they get; `outrider weights` puts them there.
     """
     reading = read_stack(stack)
-    loaded = usable(reading)
+    loaded = shaped(usable(reading))
     engine = VllmEngine()
     install = engine.find(loaded)
     told = [one for one in map(elsewhere, engine.judge(loaded, install)) if one.rule == ANOTHER_DEVICE]
@@ -46,10 +47,11 @@ def plan_command(stack: Path | None, port: int, as_json: bool) -> None:
     if refused := tuple(problem for problem in judged if problem.severity == "error"):
         raise StackError("There is no command for this stack.", refused)
     draft = loaded.draft.model if loaded.draft.method in METHODS_WITH_WEIGHTS else None
+    place = _as_named if loaded.dummy_weights else place_of  # of a shape there is nothing to fetch
     models = ResolvedModels(
-        target=place_of(loaded.target.model, loaded.target.sha256),
+        target=place(loaded.target.model, loaded.target.sha256),
         target_revision=loaded.target.revision,
-        draft=place_of(draft) if draft else None,
+        draft=place(draft) if draft else None,
         draft_revision=loaded.draft.revision,
     )
     plan = engine.plan(loaded, install, models, port)
@@ -60,6 +62,10 @@ def plan_command(stack: Path | None, port: int, as_json: bool) -> None:
         click.echo(json.dumps({"argv": plan.argv, "env": dict(plan.env), "warnings": warnings}, indent=2))
     else:
         click.echo(command_text(plan))
+
+
+def _as_named(model: str, sha256: str | None = None) -> str:
+    return model
 
 
 def command_text(plan: LaunchPlan) -> str:

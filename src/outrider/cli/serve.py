@@ -149,7 +149,7 @@ def _weights(stack: Stack, python: str, note: Callable[[str], None]) -> Resolved
     fetch: Callable[..., str] = partial(
         resolve, python=python, progress=lambda message: note(f"[weights] {message}")
     )
-    if stack.forecast is not None and stack.forecast.dummy_weights:
+    if stack.dummy_weights:
         fetch = _as_named
     target = fetch(stack.target.model, sha256=stack.target.sha256)
     draft = None

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterator
 
 from outrider.stack.accelerators import unknown_accelerator
-from outrider.stack.models import METHODS_WITH_WEIGHTS, Draft, Engine, Serve, Stack, Target
+from outrider.stack.models import METHODS_WITH_WEIGHTS, Draft, Engine, Forecast, Serve, Stack, Target
 from outrider.stack.yaml_source import Path
 
 Finding = tuple[Path, str, str, str]
@@ -15,12 +15,15 @@ Finding = tuple[Path, str, str, str]
 def judge_sections(sections: dict[str, object]) -> Iterator[Finding]:
     """Every rule whose sections are there; sections that did not validate are absent."""
     draft, engine, serve, target = (sections.get(name) for name in ("draft", "engine", "serve", "target"))
+    forecast = sections.get("forecast")
     if isinstance(draft, Draft):
         yield from draft_model(draft)
         yield from batch_schedule(draft)
         yield from ngram_options(draft)
         if isinstance(engine, Engine):
             yield from draft_tensor_parallel(draft, engine)
+        if isinstance(forecast, Forecast):
+            yield from synthetic_acceptance(forecast, draft)
     if isinstance(engine, Engine):
         yield from known_accelerator(engine)
     if isinstance(serve, Serve):
@@ -32,7 +35,7 @@ def judge_sections(sections: dict[str, object]) -> Iterator[Finding]:
 
 def sections_of(stack: Stack) -> dict[str, object]:
     """A whole stack as `judge_sections` takes it."""
-    return {name: getattr(stack, name) for name in ("draft", "engine", "serve", "target")}
+    return {name: getattr(stack, name) for name in ("draft", "engine", "serve", "target", "forecast")}
 
 
 def draft_model(draft: Draft) -> Iterator[Finding]:
@@ -90,6 +93,29 @@ def ngram_options(draft: Draft) -> Iterator[Finding]:
     if draft.ngram.min_tokens > draft.ngram.max_tokens:
         message = f"min_tokens {draft.ngram.min_tokens} is more than max_tokens {draft.ngram.max_tokens}"
         yield ("draft", "ngram", "min_tokens"), message, "ngram-range", ""
+
+
+def synthetic_acceptance(forecast: Forecast, draft: Draft) -> Iterator[Finding]:
+    """Position rates are shares of all drafts, so they never rise; there is one for each token drafted.
+
+    Source: `SpeculativeConfig._resolve_synthetic_acceptance_rates`, vLLM 0.32, `vllm/config/speculative.py`.
+    """
+    rates, path, rule = forecast.position_rates, ("forecast", "position_rates"), "synthetic-acceptance"
+    if rates is None:
+        return
+    if draft.method not in METHODS_WITH_WEIGHTS:
+        message = f"method {draft.method} drafts where it finds something, so rates for every step say nothing of it"
+        yield path, message, rule, "Take them out, or use method eagle3, p-eagle or draft-model."
+    elif len(rates) != draft.length:
+        message = f"{len(rates)} rates for a draft length of {draft.length}"
+        yield path, message, rule, "Give one rate for each position, or set draft.draft_length."
+    for i, rate in enumerate(rates):
+        if not 0 <= rate <= 1:
+            yield (*path, i), f"{rate:g} is not within 0 and 1", rule, "A rate is a share of all drafts."
+        elif i and rate > rates[i - 1]:
+            message = f"position {i + 1} ({rate:g}) above position {i} ({rates[i - 1]:g})"
+            hint = "A position counts only where all before it were accepted: rates of all drafts never rise."
+            yield (*path, i), message, rule, hint
 
 
 def draft_tensor_parallel(draft: Draft, engine: Engine) -> Iterator[Finding]:

@@ -99,6 +99,8 @@ def find_facts(
     """
     if source.facts and (given := _in_facts_folder(source.facts, model)):
         return replace(given, source=model)
+    if model.endswith(".json") and Path(model).is_file():
+        return read_config_file(Path(model))
     kind = kind_of(model)
     if kind == "folder":
         return read_folder(Path(model).expanduser())

@@ -14,14 +14,20 @@ from pydantic import BaseModel, ValidationError
 
 from outrider.core.errors import Problem, StackError
 from outrider.stack.fields import judge_sections, sections_of
-from outrider.stack.models import Draft, Engine, Serve, Stack, Target
+from outrider.stack.models import Draft, Engine, Forecast, Serve, Stack, Target
 from outrider.stack.old_names import judge_old_names
 from outrider.stack.sentences import sentence
 from outrider.stack.yaml_source import MAX_BYTES, Document, read_document
 from outrider.stack.yaml_source import Path as Keys
 
 BUILT_IN = "smollm2-135m"
-_SECTIONS: dict[str, type[BaseModel]] = {"target": Target, "draft": Draft, "engine": Engine, "serve": Serve}
+_SECTIONS: dict[str, type[BaseModel]] = {
+    "target": Target,
+    "draft": Draft,
+    "engine": Engine,
+    "serve": Serve,
+    "forecast": Forecast,
+}
 
 
 @dataclass(frozen=True, slots=True)

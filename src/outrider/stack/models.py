@@ -228,6 +228,21 @@ class Price(_Strict):
     source: str | None = Field(None, description="Where the price is from, and its date.")
 
 
+class Forecast(_Strict):
+    """Made-up parts: step times are real, text means nothing. Served only with `outrider serve --forecast`."""
+
+    dummy_weights: bool = Field(
+        True,
+        description="Random weights in the shape that `config.json` states: nothing else of target and draft is fetched.",
+    )
+    position_rates: list[float] | None = Field(
+        None,
+        description="Synthetic acceptance: how often position 1, 2, … K is accepted, of all drafts; each 0 to 1, none above the "
+        "one before. GPU builds only. Without: what the random draft gets accepted, which is nothing.",
+    )
+    source: str | None = Field(None, description="Where the rates are from; reports print it.")
+
+
 class Stack(_Strict):
     """The whole file."""
 
@@ -247,6 +262,14 @@ class Stack(_Strict):
     serve: Serve = Field(default_factory=Serve)
     slo: Slo = Field(default_factory=Slo)
     price: Price | None = None
+    forecast: Forecast | None = Field(
+        None, description="What is made up, for a forecast before the weights are there; absent: nothing."
+    )
+
+    @property
+    def dummy_weights(self) -> bool:
+        """Whether only the shapes of target and draft are loaded."""
+        return self.forecast is not None and self.forecast.dummy_weights
 
     @property
     def served_name(self) -> str:

