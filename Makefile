@@ -1,5 +1,6 @@
 # Everything a person runs here. `make` alone explains.
 VENV   ?= .venv
+BENCH_VENV ?= .venv-bench
 PYTHON ?= python3
 STACK  ?=
 BIN    := $(VENV)/bin
@@ -7,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help engine dev serve test lint acceptance bench-front docs lock format clean
+.PHONY: help engine dev bench-env serve test lint acceptance bench-front docs lock format clean
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,13 +19,16 @@ engine:  ## Virtual environment with vLLM's CPU build and Outrider (about 4 GB)
 dev:
 	@scripts/install.sh $(VENV) dev
 
+bench-env:  ## The load generator (aiperf) in an environment of its own (about 1.2 GB)
+	@scripts/install_bench.sh $(BENCH_VENV)
+
 serve: engine  ## Serve a real model with a draft on this machine (STACK=file.yaml for another stack)
 	@exec $(BIN)/outrider serve $(STACK)
 
-test: dev  ## Every test a user waits for (real engine included)
+test: dev bench-env  ## Every test a user waits for (real engine included)
 	$(PYTEST) -m "not acceptance"
 
-acceptance: dev  ## The longer proofs: greedy equality, load, memory, limits
+acceptance: dev bench-env  ## The longer proofs: greedy equality, load, memory, limits
 	$(PYTEST) -m acceptance
 
 bench-front: dev  ## The front against nginx: CPU per chunk and request, added first-token time
@@ -48,4 +52,4 @@ lock: dev  ## Resolve requirements/*.txt anew (needs uv)
 	scripts/lock.sh
 
 clean:  ## Remove the virtual environment and caches of this checkout
-	rm -rf $(VENV) $(VENV).lock .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV).lock $(BENCH_VENV) $(BENCH_VENV).lock .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

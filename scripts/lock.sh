@@ -11,3 +11,5 @@ uv pip compile "${common[@]}" --override override.txt --find-links "$torch_links
   --no-emit-package torch --no-emit-package torchvision --no-emit-package torchaudio --no-emit-package torchcodec \
   --output-file engine-cpu.txt engine-cpu.in ../pyproject.toml
 uv pip compile "${common[@]}" --constraint engine-cpu.txt --output-file dev.txt dev.in
+# The load generator's own environment: nothing of vLLM's is in it.
+uv pip compile "${common[@]}" --output-file bench.txt bench.in
