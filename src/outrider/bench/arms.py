@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import get_args
+from pathlib import Path
+from typing import Any, get_args
 
 import yaml
 from pydantic import ValidationError
@@ -12,10 +13,18 @@ from pydantic import ValidationError
 from outrider.bench import document
 from outrider.core.errors import StackError
 from outrider.core.provenance import redact
-from outrider.stack.models import METHODS_WITH_WEIGHTS, Draft, DraftMethod, Stack
+from outrider.stack.models import METHODS_WITH_WEIGHTS, Draft, DraftMethod, Forecast, Stack
 
 METHODS = get_args(DraftMethod)
 HOW = "An arm is METHOD[:key=value,…], such as ngram:k=3, eagle3:k=3+5+7 or draft-model:k=4,model=org/name."
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A draft to compare; `rates`: its synthetic position rates in a forecast, where they are not the stack's."""
+
+    draft: Draft
+    rates: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +70,7 @@ def arm_name(draft: Draft) -> str:
 
 
 def for_measuring(
-    stack: Stack, draft: Draft, running: int, prefix_cache: bool
+    stack: Stack, wanted: Wanted, running: int, prefix_cache: bool
 ) -> tuple[Stack, tuple[str, ...]]:
     """The stack with another draft, behind an open door on loopback, with room for `running` requests; and what was changed."""
     notes = []
@@ -76,28 +85,52 @@ def for_measuring(
         notes.append("engine.prefix_cache off, so that no cell profits from the one before")
         engine = engine.model_copy(update={"prefix_cache": False})
     serve = stack.serve.model_copy(update={"host": "127.0.0.1", "port": 0, "keys": [], "log": "json"})
-    changed = stack.model_copy(update={"draft": draft, "engine": engine, "serve": serve, "price": None})
-    return changed, tuple(notes)
+    changes = {
+        "draft": wanted.draft,
+        "engine": engine,
+        "serve": serve,
+        "price": None,
+        "forecast": _forecast(stack, wanted),
+    }
+    return stack.model_copy(update=changes), tuple(notes)
 
 
-def drafts(stack: Stack, specs: Iterable[str]) -> list[Draft]:
+def _forecast(stack: Stack, wanted: Wanted) -> Forecast | None:
+    """The arm's made-up parts: rates for exactly its K positions, none for the baseline. Raises StackError."""
+    if stack.forecast is None:
+        if wanted.rates:
+            raise StackError(
+                "rates are for a forecast; this stack's acceptance is measured",
+                hint="Leave `rates` out, or use `outrider forecast`.",
+            )
+        return None
+    given, length = wanted.rates or tuple(stack.forecast.position_rates or ()), wanted.draft.length
+    if given and len(given) < length:
+        raise StackError(
+            f"{arm_name(wanted.draft)} needs {length} position rates, {len(given)} are given",
+            hint="Give as many rates as the draft is long, or a smaller k.",
+        )
+    return stack.forecast.model_copy(update={"position_rates": list(given[:length]) or None})
+
+
+def wanted_drafts(stack: Stack, specs: Iterable[str]) -> list[Wanted]:
     """The drafts to compare, in order and each once: the stack's own first, then those of `specs`. Raises StackError."""
-    found = [stack.draft] if stack.draft.method != "none" else []
+    found = [Wanted(stack.draft)] if stack.draft.method != "none" else []
     for spec in specs:
-        found += [draft for draft in read_arm(spec, stack) if draft.method != "none"]
-    unique: dict[str, Draft] = {}
-    for draft in found:
-        name = arm_name(draft)
-        if name in unique and unique[name] != draft:
+        found += [wanted for wanted in read_arm(spec, stack) if wanted.draft.method != "none"]
+    unique: dict[str, Wanted] = {}
+    for wanted in found:
+        name = arm_name(wanted.draft)
+        if name in unique and unique[name].draft != wanted.draft:
             raise StackError(
                 f"two arms would be called {name}",
                 hint="Two heads of one method and length: bench them in two runs and `outrider compare` those.",
             )
-        unique[name] = draft
+        unique[name] = wanted
     return list(unique.values())
 
 
-def read_arm(spec: str, stack: Stack) -> list[Draft]:
+def read_arm(spec: str, stack: Stack) -> list[Wanted]:
     """`METHOD[:key=value,…]` as drafts, one a draft length. What it does not say is the stack's, if its method is the same.
 
     Raises StackError.
@@ -108,24 +141,23 @@ def read_arm(spec: str, stack: Stack) -> list[Draft]:
             f"--arm {spec}: no method is called {method!r}; there are {', '.join(METHODS)}", hint=HOW
         )
     own = stack.draft.method == method
-    base: dict[str, object] = stack.draft.model_dump(exclude_defaults=True) if own else {"method": method}
+    base: dict[str, Any] = stack.draft.model_dump(exclude_defaults=True) if own else {"method": method}
     lengths: list[int | None] = [None]
+    rates: tuple[float, ...] = ()
     for pair in filter(None, rest.split(",")):
         key, _, value = pair.partition("=")
         try:
             if key == "k":
                 lengths = [int(part) for part in value.split("+")]
                 base.pop("draft_length_by_batch", None)
-            elif key in {"model", "revision", "quantization"} and value:
-                base[key] = value
-            elif key in {"min", "max"} and method == "ngram":
-                base["ngram"] = {**dict(base.get("ngram") or {}), f"{key}_tokens": int(value)}  # type: ignore[call-overload]
-            elif key == "tensor_parallel":
-                base[key] = int(value)
+            elif key == "rates":
+                rates = tuple(float(part) for part in value.split("+"))
             else:
-                raise StackError(f"--arm {spec}: what is {pair!r}?", hint=HOW)
+                base.update(_member(method, key, value, base))
         except ValueError:
             raise StackError(f"--arm {spec}: {value!r} is not a number", hint=HOW) from None
+        except KeyError:
+            raise StackError(f"--arm {spec}: what is {pair!r}?", hint=HOW) from None
     if method in METHODS_WITH_WEIGHTS and not base.get("model"):
         raise StackError(
             f"--arm {spec}: {method} needs the weights of a head or draft model",
@@ -133,22 +165,35 @@ def read_arm(spec: str, stack: Stack) -> list[Draft]:
         )
     try:
         return [
-            Draft.model_validate(base if length is None else base | {"draft_length": length})
+            Wanted(Draft.model_validate(base if length is None else base | {"draft_length": length}), rates)
             for length in lengths
         ]
     except ValidationError as error:
         raise StackError(f"--arm {spec}: {error.errors()[0]['msg']}", hint=HOW) from None
 
 
+def _member(method: str, key: str, value: str, base: dict[str, Any]) -> dict[str, Any]:
+    """One `key=value` of an arm as members of the draft block. Raises KeyError for an unknown key, ValueError."""
+    if key == "model" and value:
+        return {key: str(Path(value).absolute()) if value.startswith((".", "/", "~")) else value}
+    if key in {"revision", "quantization"} and value:
+        return {key: value}
+    if key in {"min", "max"} and method == "ngram":
+        return {"ngram": {**base.get("ngram", {}), f"{key}_tokens": int(value)}}
+    if key == "tensor_parallel":
+        return {key: int(value)}
+    raise KeyError(key)
+
+
 def plan_arms(stack: Stack, specs: Iterable[str], running: int, prefix_cache: bool = False) -> list[ArmPlan]:
     """Baseline first, then every draft. Raises StackError, also when there is nothing to compare."""
-    wanted = drafts(stack, specs)
-    if not wanted:
+    every = wanted_drafts(stack, specs)
+    if not every:
         raise StackError(
             "there is nothing to compare: the stack's draft is `none` and no --arm names another", hint=HOW
         )
     arms = []
-    for draft in (Draft(method="none"), *wanted):
-        measured, notes = for_measuring(stack, draft, running, prefix_cache)
-        arms.append(ArmPlan(arm_name(draft), measured, notes))
+    for wanted in (Wanted(Draft(method="none")), *every):
+        measured, notes = for_measuring(stack, wanted, running, prefix_cache)
+        arms.append(ArmPlan(arm_name(wanted.draft), measured, notes))
     return arms

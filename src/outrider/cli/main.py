@@ -32,6 +32,11 @@ COMMANDS = {
         "weights_command",
         "Fetch and convert the weights a stack needs, without serving.",
     ),
+    "bench": (
+        "outrider.cli.bench",
+        "bench_command",
+        "Measure what the draft is worth on real traffic, and write a report.",
+    ),
     "key": ("outrider.cli.key", "key_command", "Make an API key and the hash that goes into the stack."),
 }
 

@@ -28,9 +28,9 @@ from outrider.engines.vllm.adapter import VllmEngine
 from outrider.front import server
 from outrider.front.journal import Journal
 from outrider.front.settings import settings_from
+from outrider.launch.judged import judged
 from outrider.stack.load import load_stack
 from outrider.stack.models import METHODS_WITH_WEIGHTS, Stack
-from outrider.stack.preflight import preflight
 from outrider.stack.shapes import shaped
 from outrider.stack.weights import resolve
 from outrider.stack.weights_cache import cache_folder, gguf_source
@@ -129,18 +129,10 @@ def prepare(stack: Stack, engine: VllmEngine, note: Callable[[str], None]) -> Pr
         StackError: with every reason at once.
         EngineError, WeightsError: with what to do next.
     """
-    install = engine.find(stack)
     if words := made_up_words(stack):
         note(f"[forecast] {words}: step times are real, text and acceptance are not. Not a service.")
     stack = shaped(stack)
-    refused: list[Problem] = []
-    for problem in (*engine.judge(stack, install), *preflight(stack)):
-        if problem.severity == "error":
-            refused.append(problem)
-        elif problem.severity == "warning":
-            note(problem.render())
-    if refused:
-        raise StackError("This stack cannot be served; nothing was loaded.", tuple(refused))
+    install = judged(stack, engine, note)
     return Prepared(stack, engine, install, _weights(stack, install.python, note))
 
 

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from outrider.core.errors import EngineStartFailed
@@ -38,9 +38,14 @@ class Service:
 
     @classmethod
     def start(
-        cls, stack: Path, log_path: Path, timeout_s: float, say: Callable[[str], None] = lambda line: None
+        cls,
+        stack: Path,
+        log_path: Path,
+        timeout_s: float,
+        say: Callable[[str], None] = lambda line: None,
+        options: Sequence[str] = (),
     ) -> Service:
-        """Start it and wait until it listens. `say` is told what it is doing meanwhile.
+        """Start it, with more `options` of `outrider serve`, and wait until it listens. `say` is told what it does meanwhile.
 
         Raises EngineStartFailed with the service's last words, also after `timeout_s` seconds.
         """
@@ -48,6 +53,7 @@ class Service:
         command = [
             *(sys.executable, "-m", "outrider", "serve", str(stack)),
             *("--host", "127.0.0.1", "--port", "0", "--log", "json"),
+            *options,
         ]
         process = subprocess.Popen(  # noqa: S603  (our own program)
             command,

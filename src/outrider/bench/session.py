@@ -1,0 +1,190 @@
+"""One bench from a stack to its report: what `outrider bench`, `tune` and `forecast` have in common."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from outrider.bench import document
+from outrider.bench.arms import plan_arms
+from outrider.bench.folder import RunFolder
+from outrider.bench.matrix import requests_for
+from outrider.bench.run import Bench, BenchPlan
+from outrider.core.errors import MeasurementError, StackError
+from outrider.core.provenance import provenance, redact, version_of
+from outrider.engines.base import Engine, Install
+from outrider.launch.judged import judged
+from outrider.launch.service import Service
+from outrider.measure.load import LoadRunner
+from outrider.measure.prompts import PromptSet
+from outrider.stack.models import Stack
+from outrider.stack.shapes import shaped
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What somebody wants measured. None: the default for the machine, which is smaller on a CPU.
+
+    `requests`: counted requests of one cell by concurrency. `natural_end`: prompts of each set for the acceptance table.
+    """
+
+    arms: tuple[str, ...] = ()
+    concurrency: tuple[int, ...] | None = None
+    trials: int = 3
+    output_tokens: int | None = None
+    requests: dict[int, int] = field(default_factory=dict)
+    warmup: int = 2
+    temperature: float = 0.0
+    natural_end: int = 16
+    natural_tokens: int | None = None
+    interleaved: bool = True
+    prefix_cache: bool = False
+
+
+CPU_REQUESTS = 3  # a CPU cell has this many times its concurrency, and 8 at least
+
+
+def settings_of(wish: Wish, device: str) -> document.Settings:
+    """The wish with this machine's defaults. Raises MeasurementError for what cannot be run."""
+    cpu = device == "cpu"
+    concurrency = sorted(set(wish.concurrency or ((1, 4) if cpu else (1, 8, 32))))
+    unknown = sorted(wish.requests.keys() - set(concurrency))
+    if unknown or concurrency[0] < 1 or wish.trials < 1:
+        raise MeasurementError(
+            f"requests are given for concurrency {unknown}, which is not measured"
+            if unknown
+            else "concurrency and trials start at 1"
+        )
+    if cpu:
+        requests = {at: wish.requests.get(at, max(8, CPU_REQUESTS * at)) for at in concurrency}
+    else:
+        requests = {at: requests_for(at, wish.trials, wish.requests) for at in concurrency}
+    return document.Settings(
+        concurrency=concurrency,
+        trials=wish.trials,
+        output_tokens=wish.output_tokens or (64 if cpu else 256),
+        requests=requests,
+        warmup=wish.warmup,
+        temperature=wish.temperature,
+        natural_end_prompts=wish.natural_end,
+        natural_end_tokens=wish.natural_tokens or (128 if cpu else 1024),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A stack made ready to be measured: its arms judged, what it runs on known."""
+
+    stack: Stack
+    engine: Engine
+    install: Install
+    plan: BenchPlan
+
+    def labels(self) -> document.Labels:
+        """What kind of numbers will come of it."""
+        made_up = [arm.stack.forecast for arm in self.plan.arms if arm.stack.forecast]
+        synthetic = any(forecast.position_rates for forecast in made_up)
+        notes = [] if self.plan.interleaved else ["arms were run one after the other, not interleaved"]
+        if self.install.device == "cpu":
+            notes.append(
+                "a CPU run: ratios hold for this machine; its milliseconds and tok/s say nothing of a GPU"
+            )
+        notes += dict.fromkeys(note for prompts in self.plan.prompt_sets for note in prompts.notes)
+        return document.Labels(
+            weights="dummy" if self.stack.dummy_weights else "real",
+            acceptance="synthetic" if synthetic else "measured",
+            acceptance_source=next((forecast.source for forecast in made_up if forecast.source), ""),
+            interleaved=self.plan.interleaved,
+            absolute_times=self.install.device != "cpu",
+            temperature=self.plan.settings.temperature,
+            notes=notes,
+        )
+
+    def provenance(self, created: str) -> dict[str, JsonValue]:
+        """Versions, revisions, hardware, command."""
+        target = self.stack.target
+        found: dict[str, JsonValue] = provenance(["outrider", *sys.argv[1:]], created)  # type: ignore[assignment]
+        return found | {
+            "engine": f"{self.install.distribution} {self.install.version} ({self.install.device})",
+            "plugin": version_of("outrider-vllm") if self.install.plugin else None,
+            "target": redact(target.model),
+            "target_revision": target.revision or target.sha256,
+            "chat_template": "the stack's" if target.chat_template else "the model's own",
+            "dtype": target.dtype,
+            "quantization": target.quantization,
+        }
+
+
+def prepared(
+    stack: Stack, engine: Engine, prompt_sets: Sequence[PromptSet], wish: Wish, say: Callable[[str], None]
+) -> Session:
+    """Plan the arms and judge each of them, before anything is started.
+
+    Raises StackError with every arm's reasons at once, EngineError, MeasurementError.
+    """
+    install = engine.find(stack)
+    settings = settings_of(wish, install.device)
+    arms = plan_arms(stack, wish.arms, max(settings.concurrency), wish.prefix_cache)
+    refused = []
+    for arm in arms:
+        try:
+            judged(shaped(arm.stack), engine, say if arm is arms[0] else lambda line: None)
+        except StackError as error:
+            refused += [problem for problem in error.problems if problem not in refused]
+    if refused:
+        raise StackError("These arms cannot be served; nothing was started.", tuple(refused))
+    short = [
+        f"{prompts.name}: {len(prompts.prompts)} prompts" for prompts in prompt_sets if not prompts.prompts
+    ]
+    if short:
+        raise MeasurementError(f"nothing to send: {', '.join(short)}")
+    return Session(
+        stack, engine, install, BenchPlan(tuple(arms), tuple(prompt_sets), settings, wish.interleaved)
+    )
+
+
+def measure(
+    session: Session, folder: Path, runner: LoadRunner, say: Callable[[str], None]
+) -> document.RunDocument:
+    """Run what is not done yet, then write `run.json` and both reports; also when it is interrupted.
+
+    Raises MeasurementError (folder, generator); KeyboardInterrupt after what is done was written.
+    """
+    run_folder = RunFolder(folder)
+    bench = Bench(
+        plan=session.plan,
+        folder=run_folder,
+        runner=runner,
+        engine=session.engine,
+        start=partial(Service.start, options=("--forecast",)) if session.stack.forecast else Service.start,
+        say=say,
+        start_timeout_s=session.stack.engine.start_timeout_s,
+    )
+    try:
+        bench.run()
+    except KeyboardInterrupt:
+        write(session, folder)
+        say("\ninterrupted; what is done is kept. The same command goes on from here.")
+        raise
+    return write(session, folder)
+
+
+def write(session: Session, folder: Path) -> document.RunDocument:
+    """`run.json`, `report.md` and `report.html` from what the folder holds."""
+    from outrider.bench.build import Origin, build  # noqa: PLC0415  (NumPy, SciPy and matplotlib: only now)
+    from outrider.bench.report import write_report  # noqa: PLC0415
+
+    stack, created = session.stack, datetime.now(UTC).isoformat(timespec="seconds")
+    origin = Origin(
+        stack, stack.name or stack.served_name, created, session.provenance(created), session.labels()
+    )
+    found = build(session.plan, RunFolder(folder), origin)
+    (folder / "run.json").write_text(found.model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")
+    write_report(found, folder)
+    return found

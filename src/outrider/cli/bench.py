@@ -1,0 +1,48 @@
+"""`outrider bench`: measure what the draft is worth, and write a report that says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from outrider.bench.session import measure, prepared, write
+from outrider.cli.measuring import load_sets, measure_options, progress_line, show, wish_from
+from outrider.engines.vllm.adapter import VllmEngine
+from outrider.measure.aiperf import AiperfRunner
+from outrider.stack.load import load_stack
+
+
+@click.command("bench")
+@click.argument("stack", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@measure_options
+@click.option("--report-only", is_flag=True, help="Write the reports of what the folder holds, run nothing.")
+def bench_command(stack: Path | None, out: Path | None, report_only: bool, **given: Any) -> None:
+    """Compare STACK's draft, and more of them, with no draft at all: on the real server, with tails and cost.
+
+    \b
+    Examples:
+      outrider bench                                    a first run, no GPU needed
+      outrider bench my.yaml --set humaneval --set mine.jsonl
+      outrider bench my.yaml --arm eagle3:k=3+5 --arm ngram:k=3 --grid
+
+    \b
+    It writes one folder: report.html (one file, opens offline), report.md, run.json, and the raw records. Every cell that is
+    done is kept: the same command goes on where it stopped. Gate a change with `outrider compare`, turn the result into a
+    schedule with `outrider tune`.
+
+    Needs `make bench-env` (the load generator, in an environment of its own).
+    """
+    say = progress_line()
+    loaded = load_stack(stack)
+    folder = out or Path(f"bench-{loaded.name or loaded.served_name}")
+    runner = AiperfRunner()
+    prompt_sets = load_sets(given["sets"], given["data"], given["limit"])
+    session = prepared(loaded, VllmEngine(), prompt_sets, wish_from(given), say)
+    if report_only:
+        show(write(session, folder), folder)
+        return
+    cells = sum(len(block.cells) for block in session.plan.blocks())
+    say(f"{len(session.plan.arms)} arms, {cells} cells into {folder}")
+    show(measure(session, folder, runner, say), folder)

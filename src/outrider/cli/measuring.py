@@ -1,0 +1,199 @@
+"""What the commands that measure have in common: their options, progress on one line, the answers at the end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import click
+
+from outrider.bench.document import RunDocument
+from outrider.bench.session import Wish
+from outrider.core.errors import MeasurementError
+from outrider.measure.prompt_sets import PromptOptions, load_prompt_set
+from outrider.measure.prompts import PromptSet
+
+DEFAULT_SETS = ("demo-humaneval", "demo-mt-bench")
+GRID = (1, 2, 4, 8, 16, 32, 64, 128)
+QUICK: Mapping[str, Any] = {"output_tokens": 32, "natural_end": 4, "trials": 2}
+
+
+def numbers(text: str, option: str) -> tuple[int, ...]:
+    """``1,8,32`` as numbers. Raises click.BadParameter."""
+    try:
+        found = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        found = ()
+    if not found or min(found) < 1:
+        raise click.BadParameter(
+            f"{text!r} is not a list of whole numbers from 1 on, such as 1,8,32", param_hint=option
+        )
+    return found
+
+
+def requests_by_concurrency(text: str | None, concurrency: tuple[int, ...] | None) -> dict[int, int]:
+    """``200`` for every concurrency that is named, or ``1=8,8=184``. Raises click.BadParameter."""
+    if not text:
+        return {}
+    try:
+        if "=" in text:
+            pairs = [part.split("=") for part in text.split(",")]
+            found = {int(at): int(count) for at, count in pairs}
+        elif concurrency:
+            found = dict.fromkeys(concurrency, int(text))
+        else:
+            raise click.BadParameter(
+                "one number needs --concurrency beside it; or say 1=8,8=184", param_hint="--requests"
+            )
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is neither 200 nor 1=8,8=184", param_hint="--requests") from None
+    if min(found.values()) < 1:
+        raise click.BadParameter("a cell needs at least one request", param_hint="--requests")
+    return found
+
+
+def progress_line() -> Callable[[str], None]:
+    """A `say` for stderr: a line that ends in a carriage return is overwritten by the next on a terminal, unsaid elsewhere."""
+    width = 0
+
+    def say(line: str) -> None:
+        nonlocal width
+        passing = line.endswith("\r")
+        if passing and not sys.stderr.isatty():
+            return
+        text = line.rstrip("\r")
+        sys.stderr.write(
+            "\r" + text.ljust(width) + ("" if passing else "\n")
+            if width
+            else text + ("" if passing else "\n")
+        )
+        width = len(text) if passing else 0
+        sys.stderr.flush()
+
+    return say
+
+
+def load_sets(specs: tuple[str, ...], data: Path | None, limit: int | None) -> list[PromptSet]:
+    """The prompt sets, with one line on each. Raises MeasurementError."""
+    options = PromptOptions(data_folder=data)
+    found = [load_prompt_set(spec, limit, options) for spec in specs or DEFAULT_SETS]
+    for one in found:
+        click.echo(f"{one.name}: {one.dropped_words()}", err=True)
+        for note in one.notes:
+            click.echo(f"  {note}", err=True)
+    if len({one.name for one in found}) < len(found):
+        raise MeasurementError("two prompt sets have the same name", hint="Name each: --set NAME=PATH.")
+    return found
+
+
+def show(document: RunDocument, folder: Path) -> None:
+    """The answers, and where the report lies."""
+    for answer in document.answers:
+        click.echo(f"• {answer.text}")
+    click.echo(
+        f"\nreport: {folder / 'report.html'}\n        {folder / 'report.md'}\ndata:   {folder / 'run.json'}"
+    )
+
+
+OPTIONS = (
+    click.option(
+        "--out",
+        type=click.Path(path_type=Path, file_okay=False),
+        help="The run's folder; default: bench-NAME. A run that was interrupted goes on in it.",
+    ),
+    click.option(
+        "--arm",
+        "arms",
+        multiple=True,
+        metavar="METHOD[:k=3+5,model=…]",
+        help="One more draft to compare; again for more. The baseline and the stack's own draft are always there.",
+    ),
+    click.option(
+        "--set",
+        "sets",
+        multiple=True,
+        metavar="NAME[=PATH]",
+        help="Prompt set: humaneval, gsm8k, mt-bench, spec-bench/rag, your own .jsonl, … (docs/prompt-sets.md); default: two small "
+        "ones that come with Outrider.",
+    ),
+    click.option(
+        "--data",
+        type=click.Path(path_type=Path, file_okay=False, exists=True),
+        envvar="OUTRIDER_DATA",
+        help="Folder where named prompt sets lie.",
+    ),
+    click.option(
+        "--limit", type=click.IntRange(1), help="Prompts of each set, an even choice; default: all."
+    ),
+    click.option("--concurrency", metavar="1,8,32", help="Requests at once; default: 1,8,32, on a CPU 1,4."),
+    click.option("--grid", is_flag=True, help="Concurrency 1, 2, 4 … 128: for the crossover."),
+    click.option(
+        "--trials",
+        type=click.IntRange(1, 99),
+        help="Times each cell is measured; default: 3. Intervals need 2, better 3.",
+    ),
+    click.option(
+        "--requests",
+        metavar="N | 1=16,8=184",
+        help="Counted requests of a cell; default: enough for a p99 from 8 at once up; on a CPU 8 or more.",
+    ),
+    click.option(
+        "--output-tokens",
+        type=click.IntRange(2),
+        help="Length of every answer in the throughput table; default: 256, on a CPU 64.",
+    ),
+    click.option(
+        "--temperature",
+        type=click.FloatRange(0, 2),
+        default=0.0,
+        show_default=True,
+        help="Of the throughput table.",
+    ),
+    click.option(
+        "--natural-end",
+        type=click.IntRange(0),
+        help="Prompts of each set that are answered greedily to their natural end, for the acceptance table; default: 16, 0 for "
+        "none.",
+    ),
+    click.option(
+        "--natural-tokens",
+        type=click.IntRange(8),
+        help="Longest such answer; default: 1024, on a CPU 128.",
+    ),
+    click.option(
+        "--no-interleave",
+        is_flag=True,
+        help="Arm by arm instead of A B B A: fewer starts, but drift is not cancelled.",
+    ),
+    click.option("--prefix-cache", is_flag=True, help="Leave the engine's prefix cache on."),
+    click.option("--quick", is_flag=True, help="A first look: 2 trials, short answers, few prompts."),
+)
+
+
+def measure_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of every command that measures; the command takes them as ``**given`` for `wish_from`."""
+    return reduce(lambda wrapped, option: option(wrapped), reversed(OPTIONS), command)
+
+
+def wish_from(given: Mapping[str, Any]) -> Wish:
+    """The options as a wish. Raises click.BadParameter."""
+    short = QUICK if given["quick"] else {}
+    at = GRID if given["grid"] else None
+    if given["concurrency"]:
+        at = numbers(given["concurrency"], "--concurrency")
+    natural_end = given["natural_end"]
+    return Wish(
+        arms=given["arms"],
+        concurrency=at,
+        trials=given["trials"] or short.get("trials", 3),
+        output_tokens=given["output_tokens"] or short.get("output_tokens"),
+        requests=requests_by_concurrency(given["requests"], at),
+        temperature=given["temperature"],
+        natural_end=natural_end if natural_end is not None else short.get("natural_end", 16),
+        natural_tokens=given["natural_tokens"],
+        interleaved=not given["no_interleave"],
+        prefix_cache=given["prefix_cache"],
+    )
