@@ -1,0 +1,122 @@
+"""The model behind the speed-up: a step at batch b with draft length K takes T(b, K).
+
+speed-up = tokens per step · T(b, 0)/T(b, K); with a draft in every step, tokens per step is AL(K). T depends on the machine and
+is measured once per (b, K); AL depends on traffic. From both: the AL that just pays (break-even), the best K per batch.
+
+Source: measurement method of this project; AL from unconditional position rates, `outrider.core.acceptance`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from outrider.bench.acceptance import Counted, acceptance
+from outrider.bench.document import BASELINE, Acceptance, Arm, Cell, Figures, StepCost
+from outrider.core.acceptance import SpecCounters, acceptance_length_of
+
+
+def step_costs(cells: Sequence[Cell], arms: Sequence[Arm]) -> list[StepCost]:
+    """T(b, K) against T(b, 0) for every arm and concurrency, over all prompt sets that both ran (cells of state ``ok``).
+
+    Step times and running requests are averaged over sets, counts added. An arm that drafts in a part of its steps is
+    predicted by its tokens per step, not by its AL. Cells whose chunks are coarse have no step time and are left out.
+    """
+    found = []
+    standing = {
+        (cell.arm, cell.prompt_set, cell.concurrency): cell.pooled
+        for cell in cells
+        if cell.state == "ok" and cell.pooled and cell.pooled.step_ms
+    }
+    for arm in arms:
+        for concurrency in sorted({cell.concurrency for cell in cells}):
+            pairs = [
+                (mine, base)
+                for (name, prompts, running), mine in standing.items()
+                if name == arm.name != BASELINE
+                and running == concurrency
+                and (base := standing.get((BASELINE, prompts, concurrency))) is not None
+            ]
+            if pairs:
+                found.append(_cost(arm, concurrency, pairs))
+    return found
+
+
+def _cost(arm: Arm, concurrency: int, pairs: Sequence[tuple[Figures, Figures]]) -> StepCost:
+    step = _mean([mine.step_ms or 0.0 for mine, _ in pairs])
+    base = _mean([theirs.step_ms or 0.0 for _, theirs in pairs])
+    drafts = pooled_acceptance([mine.acceptance for mine, _ in pairs])
+    earned = drafts.tokens_per_step or drafts.length
+    return StepCost(
+        arm=arm.name,
+        method=arm.method,
+        draft_length=arm.draft_length,
+        running=_mean([mine.running_mean or concurrency for mine, _ in pairs]),
+        concurrency=concurrency,
+        step_ms=step,
+        baseline_step_ms=base,
+        break_even_length=step / base,
+        acceptance_length=drafts.length,
+        predicted_speedup=None if earned is None else earned * base / step,
+    )
+
+
+def pooled_acceptance(parts: Sequence[Acceptance]) -> Acceptance:
+    """Figures over several windows out of their counts; void ones are left out."""
+    return acceptance(
+        [
+            Counted(
+                SpecCounters(
+                    part.counts.drafts,
+                    part.counts.proposed,
+                    part.counts.accepted,
+                    tuple(part.counts.per_position),
+                ),
+                part.counts.steps,
+                part.counts.generation_tokens,
+                part.counts.first_tokens,
+                part.void,
+            )
+            for part in parts
+        ]
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def length_at(positions: Sequence[float], draft_length: int) -> float:
+    """AL of a draft of `draft_length` tokens from position rates measured with one at least as long: 1 + the first K rates.
+
+    Raises ValueError where K is longer than what was measured.
+    """
+    if not 0 <= draft_length <= len(positions):
+        raise ValueError(
+            f"acceptance is known for {len(positions)} positions, not {draft_length}: measure a longer draft"
+        )
+    return acceptance_length_of(positions[:draft_length])
+
+
+def speedup(tokens_per_step: float, step_ms: float, baseline_step_ms: float) -> float:
+    """tokens per step · T(b, 0)/T(b, K): how many times the baseline's output tok/s."""
+    return tokens_per_step * baseline_step_ms / step_ms
+
+
+def best_length(
+    step_ms: Mapping[int, float], positions: Sequence[float], coverage: float = 1.0
+) -> tuple[int, float]:
+    """The draft length with the largest predicted speed-up at one batch, and that speed-up. `step_ms`: K → T(b, K), 0 included.
+
+    0 (no draft, 1.0) wins where nothing beats it, and a tie goes to the shorter draft. `coverage`: share of steps with a
+    draft, whose others make one token. K beyond the positions measured are not considered. Raises ValueError without T(b, 0).
+    """
+    if 0 not in step_ms:
+        raise ValueError("T(b, 0) was not measured: run the baseline at this batch")
+    best = (0, 1.0)
+    for length in sorted(step_ms):
+        if not 0 < length <= len(positions):
+            continue
+        gain = speedup(1 + coverage * (length_at(positions, length) - 1), step_ms[length], step_ms[0])
+        if gain > best[1]:
+            best = (length, gain)
+    return best
