@@ -160,7 +160,7 @@ def of_arm(arm: ArmPlan, stated: Mapping[str, Stated]) -> Stated:
 
 
 def forecast_prompts(tokens: int, count: int, seed: int = 1) -> PromptSet:
-    """`count` different prompts that the stand-in tokenizer cuts into `tokens` tokens each; the same ones for the same arguments."""
+    """`count` different prompts of `tokens` tokens of the stand-in tokenizer; the same for the same arguments."""
     draw = random.Random(seed)  # noqa: S311  (text, not secrets)
     weights = [1 / (i + 2) for i in range(len(_LETTERS))]
     size = tokens * CHARACTERS_PER_TOKEN
