@@ -26,6 +26,7 @@ LOG_BYTES = 16 * 1024 * 1024
 TAIL_LINES = 40
 MAX_LINE_BYTES = 64 * 1024
 PR_SET_PDEATHSIG = 1  # Source: prctl(2)
+_LIBC = ctypes.CDLL(None)  # opened here: a child that has just been forked must not need the loader
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -42,7 +43,7 @@ def new_key() -> str:
 
 def die_with_parent() -> None:
     """In the child: get SIGTERM when Outrider dies, however it dies, so that no engine is left behind."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class EngineProcess:
