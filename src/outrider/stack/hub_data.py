@@ -23,7 +23,7 @@ _PLAIN = re.compile(r"(?!\.)[\w. -]+(/(?!\.)[\w. -]+)*")
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A fetched file; `stale` says that the hub did not answer and the cache was taken."""
+    """A fetched file; `stale` says that no hub was asked, or none answered, and the cache was taken."""
 
     path: Path
     file: str

@@ -21,6 +21,7 @@ _DATA_FILE = re.compile(r"(?s).+\.(jsonl|json)(\.gz)?")
 _HUB = re.compile(
     r"(?P<id>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w.][\w./-]*))?(:(?P<file>[\w][\w./ -]*))?"
 )
+_FROM_CACHE = "Read from the cache without the hub: what the revision meant then, commit {}."
 _NOT_DATA = re.compile(r"(^|/)(dataset_infos?|config|package|state|.*_config)\.json$")
 
 
@@ -133,9 +134,7 @@ def _from_hub(name: str, entry: Entry, given: str) -> Found:
     except HubError as error:
         raise MeasurementError(str(error), hint=error.hint) from error
     source = f"{match['id']}@{fetched.commit[:12]}:{fetched.file}"
-    notes = (
-        (f"The hub did not answer; commit {fetched.commit[:12]} is from the cache.",) if fetched.stale else ()
-    )
+    notes = (_FROM_CACHE.format(fetched.commit[:12]),) if fetched.stale else ()
     shown = match["id"].partition("/")[2] if base == "jsonl" else name
     return Found(shown, shown.partition("/")[0], entry, category, fetched.path, source, source, notes)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 class PromptOptions:
     """Choices and limits.
 
-    `max_tokens` drops prompts whose estimate is larger (`order`: UTF-8 bytes / 3, all turns and the system text together).
+    `max_tokens` drops prompts whose estimate is larger (UTF-8 bytes / 3, all turns and the system text together).
     `max_turns` keeps the first turns of a conversation; None: what the format does by itself (ShareGPT: 1, others: all).
     `data_folder` is where named sets lie; None: the environment's ``OUTRIDER_DATA``.
     The rest are limits in bytes (of the file, of what it unpacks to, of one record) and in records.

@@ -106,8 +106,10 @@ def _lines(stream: _Bounded) -> Iterator[object]:
     limit = stream.options.max_record_bytes
     first = True
     while line := stream.readline(limit + 1):
-        if first:
-            line, first = line.removeprefix(codecs.BOM_UTF8), False
+        if first and line.startswith(codecs.BOM_UTF8):
+            line = line.removeprefix(codecs.BOM_UTF8)
+            line += b"" if line.endswith(b"\n") else stream.readline(limit + 1 - len(line))
+        first = False
         if len(line) > limit + line.endswith(b"\n"):
             blank = not line.strip()
             rest = line

@@ -1,0 +1,1 @@
+"""Measurement: what bench, train and tests share."""

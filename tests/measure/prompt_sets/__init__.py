@@ -1,0 +1,1 @@
+"""Prompt sets: names, formats, hostile files, the hub, and the order."""
