@@ -93,6 +93,7 @@ def _record(raw: Mapping[str, Any], export: RawExport) -> tuple[RequestRecord, S
     outcome, reason = _outcome(raw, stream)
     if outcome == "timeout" and export.timeout_s is not None:
         took_s = max(took_s, export.timeout_s)
+        reason = f"no end within {export.timeout_s:g} s"
     told = export.acceptance(stream.last_chunk) if export.acceptance and stream.last_chunk else None
     told = told or RequestAcceptance()
     conversation = metadata["conversation_id"]
@@ -194,16 +195,20 @@ def _coarse(record: RequestRecord) -> bool:
     return median(later) >= COARSE_TOKENS
 
 
-def read_gpu_use(lines: Iterable[str | bytes], wall_ns: tuple[int, int]) -> GpuUse | None:
+def read_gpu_use(
+    lines: Iterable[str | bytes], wall_ns: tuple[int, int], visible: frozenset[int] | None = None
+) -> GpuUse | None:
     """aiperf's NVML samples within the span to one `GpuUse`; None without any.
 
-    Several accelerators: utilisation is their mean, memory and power their sum. One that never worked in the span belongs to
+    `visible`: indices of the accelerators that the engine may use; None: all. Several: utilisation is their mean, memory and power their sum. One that never worked in the span belongs to
     somebody else and is left out, unless none did. Units of the export: percent, GB (10^9), watts.
     """
     samples: dict[str, list[Mapping[str, Any]]] = {}
     names: dict[str, str] = {}
     for line in lines:
         sample = json.loads(line)
+        if visible is not None and sample["gpu_index"] not in visible:
+            continue
         if wall_ns[0] <= sample["timestamp_ns"] <= wall_ns[1]:
             samples.setdefault(sample["gpu_uuid"], []).append(sample["telemetry_data"])
             names[sample["gpu_uuid"]] = sample["gpu_model_name"]
