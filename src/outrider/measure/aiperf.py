@@ -246,9 +246,15 @@ def _raw_lines(output: Path) -> Iterator[Iterator[bytes]]:
 def _gpu_use(output: Path, read: ReadRecords) -> GpuUse | None:
     try:
         with (output / "gpu_telemetry_export.jsonl").open("rb") as lines:
-            return read_gpu_use((line for line in lines if line.strip()), read.wall_ns)
+            return read_gpu_use((line for line in lines if line.strip()), read.wall_ns, _visible(os.environ))
     except FileNotFoundError:
         return None
+
+
+def _visible(environ: Mapping[str, str]) -> frozenset[int] | None:
+    """The accelerators of this process by index: NVML shows all, CUDA_VISIBLE_DEVICES hides some; None if it names none so."""
+    named = environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return frozenset(map(int, named)) if all(name.strip().isdigit() for name in named) else None
 
 
 def _has_nvidia() -> bool:

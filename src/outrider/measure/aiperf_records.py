@@ -200,8 +200,9 @@ def read_gpu_use(
 ) -> GpuUse | None:
     """aiperf's NVML samples within the span to one `GpuUse`; None without any.
 
-    `visible`: indices of the accelerators that the engine may use; None: all. Several: utilisation is their mean, memory and power their sum. One that never worked in the span belongs to
-    somebody else and is left out, unless none did. Units of the export: percent, GB (10^9), watts.
+    `visible`: indices of the accelerators that the engine may use; None: all. Several: utilisation is their mean, memory and
+    power their sum. One that never worked in the span belongs to somebody else and is left out, unless none did. Units of the
+    export: percent, GB (10^9), watts.
     """
     samples: dict[str, list[Mapping[str, Any]]] = {}
     names: dict[str, str] = {}

@@ -1,0 +1,1 @@
+"""Forecasts: shapes without weights, stated acceptance, and what is reckoned from them."""
