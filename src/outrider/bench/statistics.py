@@ -105,7 +105,7 @@ def percentile_difference(
         raise ValueError("a difference of no values")
     prompts = 1 + int(max(arm.prompts.max(), baseline.prompts.max()))
     numbers = np.union1d(arm.trials, baseline.trials)
-    value = _plain(arm.values, percent) - _plain(baseline.values, percent)
+    value = nearest_rank(arm.values, percent) - nearest_rank(baseline.values, percent)
     if prompts < 2:
         return Interval(value=value, n=prompts)
     rng = np.random.default_rng(seed)
@@ -118,7 +118,8 @@ def percentile_difference(
     return Interval(value=value, low=float(low), high=float(high), n=prompts)
 
 
-def _plain(values: Floats, percent: float) -> float:
+def nearest_rank(values: Floats, percent: float) -> float:
+    """The nearest-rank percentile of an array, the rule of `outrider.core.latency.percentile`."""
     return float(np.sort(values)[math.ceil(percent * len(values) / 100) - 1])
 
 

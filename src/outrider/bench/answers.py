@@ -1,0 +1,309 @@
+"""The sentences at the top of a report: what a platform engineer needs to decide, in plain words, each with its figures.
+
+Every number in a sentence is in its `values`, unrounded, so that a test can compare it with the cells. Ids are
+``kind/arm/prompt-set``. Kinds: recommendation, no-baseline, speedup, stops-paying, rival, tail, degrades, target, cost, caveat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outrider.bench.caveats import caveats, no_baseline
+from outrider.bench.document import (
+    BASELINE,
+    Acceptance,
+    Answer,
+    Cost,
+    Crossover,
+    LatencyDifference,
+    RunDocument,
+)
+from outrider.bench.recommend import recommendations
+from outrider.bench.steps import pooled_acceptance
+from outrider.bench.words import (
+    arms,
+    at_once,
+    difference,
+    listed,
+    proven,
+    sets,
+    speedups,
+    tails,
+    times,
+    with_interval,
+)
+
+TARGET = 2.5  # the speed-up that the report answers for
+_DEGRADED = 0.6  # AL - 1 below this share of the best set's: the draft does not know this traffic
+
+
+def answers(document: RunDocument) -> list[Answer]:
+    """All answers of a document whose derived parts are filled, the most useful first."""
+    each = [(arm, prompts) for arm in arms(document) for prompts in sets(document)]
+    found: list[Answer | None] = [*recommendations(document), *no_baseline(document)]
+    found += [_speedup(document, arm, prompts) for arm, prompts in each]
+    found += [_stops(document, one) for one in document.crossovers if one.against == BASELINE]
+    found += [_rival(document, one) for one in document.crossovers if one.against != BASELINE]
+    found += [_tail(document, arm, prompts) for arm, prompts in each]
+    found += [_degrades(document, arm) for arm in arms(document)]
+    found += [_target(document, arm, prompts) for arm, prompts in each]
+    found += [_cost(document, prompts) for prompts in sets(document)]
+    found += caveats(document)
+    return [one for one in found if one is not None]
+
+
+def _speedup(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
+    """The speed-up per batch with its interval."""
+    found = speedups(document, arm, prompt_set)
+    if not found:
+        return None
+    parts = [
+        f"{with_interval(one.ratio)} at {at_once(one.concurrency)}{'' if one.steady else ' [not steady]'}"
+        for one in found
+    ]
+    values: dict[str, float | None] = {}
+    for one in found:
+        values |= {
+            f"ratio@{one.concurrency}": one.ratio.value,
+            f"low@{one.concurrency}": one.ratio.low,
+            f"high@{one.concurrency}": one.ratio.high,
+        }
+    return Answer(
+        id=f"speedup/{arm}/{prompt_set}",
+        text=f"{arm} on {prompt_set} makes {listed(parts)} the output tok/s of no draft.",
+        arm=arm,
+        prompt_set=prompt_set,
+        values=values,
+        good=found[0].ratio.value > 1,
+    )
+
+
+def _stops(document: RunDocument, one: Crossover) -> Answer | None:
+    """The batch where an arm stops paying."""
+    found = speedups(document, one.arm, one.prompt_set)
+    if not found:
+        return None
+    head = f"{one.arm} on {one.prompt_set}"
+    values: dict[str, float | None] = {"up_to": one.up_to}
+    if one.kind == "at" and one.running is not None:
+        values |= {"running": one.running.value, "low": one.running.low, "high": one.running.high}
+        bounds = ""
+        if one.running.n > 1:
+            low = "below what was measured" if one.running.low is None else f"{one.running.low:.1f}"
+            high = "beyond what was measured" if one.running.high is None else f"{one.running.high:.1f}"
+            bounds = f" (95 %: {low} to {high})"
+        text = f"{head} stops paying at {one.running.value:.1f} running requests{bounds}."
+    elif one.kind == "none":
+        text = f"{head} pays at every load measured, up to {one.up_to:.1f} running requests."
+    elif one.kind == "below":
+        text = f"{head} never pays: slower than no draft at every load measured."
+    elif len(found) < 2:
+        text = f"Where {head} stops paying is unknown: only one load was measured."
+    else:
+        text = f"Where {head} stops paying is undecided: the trials differ too much; measure more of them."
+    good = {"at": None, "none": True, "below": False, "undecided": None}[one.kind]
+    return Answer(
+        id=f"stops-paying/{one.arm}/{one.prompt_set}",
+        text=text,
+        arm=one.arm,
+        prompt_set=one.prompt_set,
+        values=values,
+        good=good,
+    )
+
+
+def _rival(document: RunDocument, one: Crossover) -> Answer | None:
+    """Where one draft overtakes another and where it falls behind, by their speed-ups at each load."""
+    theirs = {other.concurrency: other for other in speedups(document, one.against, one.prompt_set)}
+    both = [
+        (mine, theirs[mine.concurrency])
+        for mine in speedups(document, one.arm, one.prompt_set)
+        if mine.concurrency in theirs
+    ]
+    if not both:
+        return None
+    ratios = {mine.concurrency: mine.ratio.value / other.ratio.value for mine, other in both}
+    ahead = _loads([(load, ratio) for load, ratio in ratios.items() if ratio > 1])
+    behind = _loads([(load, ratio) for load, ratio in ratios.items() if ratio <= 1])
+    if not behind:
+        text = f"is ahead of {one.against} at every load measured: at {ahead}"
+    elif not ahead:
+        text = f"never overtakes {one.against}: at {behind}"
+    else:
+        text = f"is ahead of {one.against} at {ahead} and behind at {behind}"
+    values: dict[str, float | None] = {f"ratio@{load}": ratio for load, ratio in ratios.items()}
+    if one.kind == "at" and one.running is not None:
+        values["running"] = one.running.value
+        text += f"; they are equal near {one.running.value:.1f} running requests"
+    elif one.kind == "undecided":
+        text += "; where they part is within the noise" if len(both) > 1 else "; one load only"
+    return Answer(
+        id=f"rival/{one.arm}/{one.against}/{one.prompt_set}",
+        text=f"{one.arm} {text}, on {one.prompt_set}.",
+        arm=one.arm,
+        prompt_set=one.prompt_set,
+        values=values,
+    )
+
+
+def _tail(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
+    """The p99 difference under rejection: what a reader sees when drafts are thrown away."""
+    absolute = document.labels.absolute_times
+    parts, values, worse = [], {}, False
+    for figure, name in (("step_gap_ms.p99", "step gap p99"), ("e2e_ms.p99", "E2E p99")):
+        found = tails(document, arm, prompt_set, figure)
+        if not found:
+            continue
+        worst = max(found, key=_share)
+        best = min(found, key=_share)
+        said = [f"{difference(worst, absolute)} at {at_once(worst.concurrency)}"]
+        if best is not worst:
+            said.append(f"{difference(best, absolute)} at {at_once(best.concurrency)}")
+        parts.append(f"{name} is {' and '.join(said)}")
+        worse |= worst.difference_ms.value > 0 and proven(worst.difference_ms, 0.0)
+        for one in found:
+            values[f"{figure}@{one.concurrency}"] = one.difference_ms.value
+    if not parts:
+        return None
+    rejected = _rejected(document, arm, prompt_set)
+    head = f"Tail of {arm} on {prompt_set}"
+    if rejected is not None:
+        values["rejected"] = rejected
+        head += f", {rejected:.0%} of its draft tokens rejected"
+    return Answer(
+        id=f"tail/{arm}/{prompt_set}",
+        text=f"{head}: {'; '.join(parts)} than without a draft.",
+        arm=arm,
+        prompt_set=prompt_set,
+        values=values,
+        good=not worse,
+    )
+
+
+def _loads(pairs: Sequence[tuple[int, float]]) -> str:
+    """``1 (3.57×) and 4 at once (3.05×)``."""
+    last = len(pairs) - 1
+    return listed(
+        [
+            f"{load}{' at once' if place == last else ''} ({times(ratio)})"
+            for place, (load, ratio) in enumerate(pairs)
+        ]
+    )
+
+
+def _share(one: LatencyDifference) -> float:
+    return one.difference_ms.value / max(one.baseline_ms, 1e-9)
+
+
+def _cells(document: RunDocument, arm: str, prompt_set: str) -> list[Acceptance]:
+    return [
+        cell.pooled.acceptance
+        for cell in document.cells
+        if (cell.arm, cell.prompt_set, cell.state) == (arm, prompt_set, "ok") and cell.pooled
+    ]
+
+
+def _rejected(document: RunDocument, arm: str, prompt_set: str) -> float | None:
+    rate = pooled_acceptance(_cells(document, arm, prompt_set)).rate
+    return None if rate is None else 1 - rate
+
+
+def _degrades(document: RunDocument, arm: str) -> Answer | None:
+    """The prompt sets on which the draft degrades: AL - 1 much lower than on its best set, or slower than no draft."""
+    lengths: dict[str, float] = {}
+    for prompts in sets(document):
+        length = pooled_acceptance(_cells(document, arm, prompts)).length
+        if length is not None:
+            lengths[prompts] = length
+    slow = {
+        prompts: [one for one in speedups(document, arm, prompts) if one.ratio.value < 1]
+        for prompts in sets(document)
+    }
+    if not lengths and not any(speedups(document, arm, prompts) for prompts in sets(document)):
+        return None
+    best = max(lengths, key=lambda name: lengths[name], default="")
+    parts, values = [], {f"AL {name}": length for name, length in lengths.items()}
+    for prompts in sets(document):
+        why = []
+        if prompts in lengths and lengths[prompts] - 1 < _DEGRADED * (lengths[best] - 1):
+            why.append(f"AL {lengths[prompts]:.2f} against {lengths[best]:.2f} on {best}")
+        if slow[prompts]:
+            loads = _loads([(one.concurrency, one.ratio.value) for one in slow[prompts]])
+            why.append(f"slower than no draft at {loads}")
+            values |= {f"ratio {prompts}@{one.concurrency}": one.ratio.value for one in slow[prompts]}
+        if why:
+            parts.append(f"{prompts} ({'; '.join(why)})")
+    if parts:
+        text = f"{arm} degrades on {listed(parts)}."
+    elif len(lengths) > 1:
+        text = f"{arm} degrades on no prompt set measured."
+    else:
+        return None
+    return Answer(id=f"degrades/{arm}", text=text, arm=arm, values=dict(values), good=not parts)
+
+
+def _target(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
+    """Where an arm passes 2.5× and where it ends, with the tail there."""
+    found = speedups(document, arm, prompt_set)
+    if not found:
+        return None
+    passing = [one for one in found if one.ratio.value >= TARGET]
+    values: dict[str, float | None] = {f"ratio@{one.concurrency}": one.ratio.value for one in found}
+    last = found[-1]
+    if passing:
+        loads = _loads([(one.concurrency, one.ratio.value) for one in passing])
+        text = f"{arm} on {prompt_set} passes {TARGET}× at {loads}"
+    else:
+        best = max(found, key=lambda one: one.ratio.value)
+        text = (
+            f"{arm} on {prompt_set} falls short of {TARGET}× everywhere: {times(best.ratio.value)} "
+            f"at best, at {at_once(best.concurrency)}"
+        )
+    text += f"; it ends with {times(last.ratio.value)} at {at_once(last.concurrency)}"
+    ending = [
+        one for one in tails(document, arm, prompt_set, "e2e_ms.p99") if one.concurrency == last.concurrency
+    ]
+    if ending:
+        text += f", E2E p99 {difference(ending[0], document.labels.absolute_times)}"
+        values["e2e_ms.p99"] = ending[0].difference_ms.value
+    return Answer(
+        id=f"target/{arm}/{prompt_set}",
+        text=f"{text}.",
+        arm=arm,
+        prompt_set=prompt_set,
+        values=values,
+        good=bool(passing),
+    )
+
+
+def _cost(document: RunDocument, prompt_set: str) -> Answer | None:
+    """What a million output tokens cost, against commercial models on the same mix."""
+    costs = [one for one in document.costs if one.prompt_set == prompt_set]
+    own = [one for one in costs if not one.commercial]
+    if not own:
+        return None
+    cheapest: dict[str, Cost] = {}
+    for one in own:
+        if (
+            one.name not in cheapest
+            or one.usd_per_million_output_tokens < cheapest[one.name].usd_per_million_output_tokens
+        ):
+            cheapest[one.name] = one
+    ranked = sorted(cheapest.values(), key=lambda one: one.usd_per_million_output_tokens)
+    parts = []
+    for one in ranked:
+        who = "no draft" if one.name == BASELINE else one.name
+        slo = "" if one.within_slo_ratio is None else f", {one.within_slo_ratio:.0%} within the objective"
+        parts.append(f"{_usd(one)} with {who} (at {one.concurrency} at once{slo})")
+    asked = [f"{one.name} asks {_usd(one)}" for one in costs if one.commercial]
+    text = f"A million output tokens on {prompt_set} cost {listed(parts)}"
+    text += f"; {listed(asked)} for the same mix of input and output" if asked else ""
+    values: dict[str, float | None] = {one.name: one.usd_per_million_output_tokens for one in ranked}
+    values |= {one.name: one.usd_per_million_output_tokens for one in costs if one.commercial}
+    dearest = min((one.usd_per_million_output_tokens for one in costs if one.commercial), default=None)
+    good = None if dearest is None else ranked[0].usd_per_million_output_tokens < dearest
+    return Answer(id=f"cost/{prompt_set}", text=f"{text}.", prompt_set=prompt_set, values=values, good=good)
+
+
+def _usd(one: Cost) -> str:
+    return f"{one.usd_per_million_output_tokens:.2f} USD"
