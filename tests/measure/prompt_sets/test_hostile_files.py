@@ -162,3 +162,11 @@ def test_numbers_at_the_edge_of_a_window(tmp_path: Path) -> None:
     file.write_text("[" + ",".join(f'{{"id": {10**30 + i}, "text": "{i}"}}' for i in range(60_000)) + "]")
     found = load_prompt_set(f"jsonl={file}")
     assert {prompt.id for prompt in found.prompts} == {f"numbers/{10**30 + i}" for i in range(60_000)}
+
+
+def test_a_number_is_not_cut_in_two(tmp_path: Path) -> None:
+    """Bare numbers over several windows are counted as exactly as many unusable records."""
+    file = tmp_path / "bare.json"
+    file.write_text("[" + ",".join(str(10**9 + i) for i in range(150_000)) + ', "a"]')
+    found = load_prompt_set(f"jsonl={file}")
+    assert dict(found.dropped) == {"not an object or a string": 150_000}

@@ -176,7 +176,7 @@ def test_turns_can_be_limited(tmp_path: Path) -> None:
 
 
 def test_the_estimate_counts_bytes(tmp_path: Path) -> None:
-    """Three bytes a token: Chinese text, three bytes a character, is not taken for a third of its length."""
+    """Three bytes a token: Chinese text, three bytes a character, counts one token a character, escaped or not."""
     found = load(tmp_path, json.dumps("字" * 10, ensure_ascii=False), json.dumps("字" * 11), max_tokens=10)
     assert found.dropped == {"longer than 10 tokens (estimated)": 1}
 

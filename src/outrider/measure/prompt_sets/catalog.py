@@ -32,8 +32,8 @@ class Entry:
 
 
 _CONVERT = (
-    "Convert it once where `datasets` is installed: "
-    "datasets.load_dataset({load}, split='test').to_json('{name}.jsonl'), then give {name}={name}.jsonl."
+    "and give {name}=FILE; or convert the hub's copy where `datasets` is installed: "
+    "datasets.load_dataset({load}, split='test').to_json('{name}.jsonl')."
 )
 
 CATALOG: Mapping[str, Entry] = MappingProxyType(
@@ -44,7 +44,7 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
             files=("humaneval.jsonl.gz", "humaneval.jsonl", "HumanEval.jsonl.gz"),
             hub="openai/openai_humaneval",
             hub_files=("humaneval.jsonl.gz", "humaneval.jsonl", "HumanEval.jsonl.gz", "test.jsonl"),
-            get="Take data/HumanEval.jsonl.gz of github.com/openai/human-eval. "
+            get="Take data/HumanEval.jsonl.gz of github.com/openai/human-eval "
             + _CONVERT.format(name="humaneval", load="'openai/openai_humaneval'"),
             template=humaneval.TEMPLATE,
         ),
@@ -54,7 +54,7 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
             files=("gsm8k-test.jsonl", "gsm8k-test.jsonl.gz"),
             hub="openai/gsm8k",
             hub_files=("main/test.jsonl", "test.jsonl", "gsm8k-test.jsonl"),
-            get="Take grade_school_math/data/test.jsonl of github.com/openai/grade-school-math. "
+            get="Take grade_school_math/data/test.jsonl of github.com/openai/grade-school-math "
             + _CONVERT.format(name="gsm8k", load="'openai/gsm8k', 'main'"),
         ),
         "mt-bench": Entry(
@@ -63,7 +63,7 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
             files=("mt-bench.jsonl", "mt-bench.jsonl.gz"),
             hub="HuggingFaceH4/mt_bench_prompts",
             hub_files=("raw/question.jsonl", "question.jsonl", "mt-bench.jsonl"),
-            get="Take fastchat/llm_judge/data/mt_bench/question.jsonl of github.com/lm-sys/FastChat.",
+            get="Take fastchat/llm_judge/data/mt_bench/question.jsonl of github.com/lm-sys/FastChat and give mt-bench=FILE.",
             by_category=True,
         ),
         "spec-bench": Entry(
@@ -71,7 +71,7 @@ CATALOG: Mapping[str, Entry] = MappingProxyType(
             license="Apache-2.0",
             files=("spec-bench.jsonl", "spec-bench.jsonl.gz"),
             hub_files=("spec-bench.jsonl", "question.jsonl"),
-            get="Take data/spec_bench/question.jsonl of github.com/hemingkx/Spec-Bench.",
+            get="Take data/spec_bench/question.jsonl of github.com/hemingkx/Spec-Bench and give spec-bench=FILE.",
             by_category=True,
         ),
         "sharegpt": Entry(
