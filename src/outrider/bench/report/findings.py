@@ -1,0 +1,228 @@
+"""What the draft does to the throughput: speed-up, the map of step times, acceptance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from outrider.bench.document import BASELINE, Crossover, RunDocument, Speedup, StepCost
+from outrider.bench.report import pictures
+from outrider.bench.report.content import Block, Column, Item, Mark, Row, Section, Table
+from outrider.bench.report.look import Look
+from outrider.bench.report.tables import position_rates, sets_with
+from outrider.bench.report.text import NONE, clean, number, ratio
+
+Looks = Mapping[str, Look]
+
+
+def speedup_section(document: RunDocument, looks: Looks) -> Section:
+    """Speed-up over measured running requests, one panel a set, and where each arm crosses 1."""
+    blocks = []
+    drafts = tuple(arm.name for arm in document.arms if arm.name != BASELINE)
+    panels, tables = [], []
+    for place, name in enumerate(sets_with(document, document.speedups)):
+        points = [
+            one
+            for one in document.speedups
+            if one.prompt_set == name and one.running > 0 and one.arm in looks
+        ]
+        if points:
+            told = f"Speed-up over the baseline on {name} against measured running requests; the figures are in the table."
+            panels.append(
+                pictures.panel(
+                    f"speedup-{place}", name, told, partial(pictures.speedup, points=points, looks=looks)
+                )
+            )
+        tables.append(_speedup_table(document, name, place))
+    if tables:
+        blocks.append(Block(tuple(panels), tuple(tables)))
+    if document.crossovers:
+        blocks.append(
+            Block(tables=(_crossover_table(document.crossovers),), title="Where an arm stops paying")
+        )
+    lines = [
+        "Output tokens per second of the arm over the baseline's in the same cell. Above the line at 1.0 the draft pays."
+        " Bars: 95 % interval over trials. Hollow marker: not steady.",
+    ]
+    if not document.speedups:
+        lines = [
+            "No speed-up could be computed: a cell of an arm and the same cell of the baseline must both stand."
+        ]
+    elif all(one.ratio.low is None for one in document.speedups):
+        lines.append("No intervals: they need at least two trials of both the arm and the baseline.")
+    return Section("speedup", "Speed-up", tuple(lines), tuple(blocks), legend=drafts if panels else ())
+
+
+def _speedup_table(document: RunDocument, prompt_set: str, place: int) -> Table:
+    mine = [one for one in document.speedups if one.prompt_set == prompt_set]
+    steps = sorted({one.concurrency for one in mine})
+    at = {(one.arm, one.concurrency): one for one in mine}
+    rows = []
+    for arm in (arm.name for arm in document.arms if any(one.arm == arm.name for one in mine)):
+        items = [_speedup_item(at.get((arm, step)), step) for step in steps]
+        rows.append(Row((Item(clean(arm)), *items), arm=arm, prompt_set=prompt_set))
+    columns = (Column("arm", words=True), *(Column(str(step), "concurrency") for step in steps))
+    caption = f"{clean(prompt_set)}: speed-up, 95 % interval, b = measured running requests"
+    return Table(f"speedups-{place}", caption, columns, tuple(rows))
+
+
+def _speedup_item(found: Speedup | None, step: int) -> Item:
+    if found is None:
+        return Item(NONE, concurrency=step)
+    r = found.ratio
+    span = f"{r.low:.2f}–{r.high:.2f}\n" if r.low is not None and r.high is not None else ""
+    steady = "" if found.steady else "\nnot steady"
+    clear = (r.low if r.low is not None else r.value) > 1 or (r.high if r.high is not None else r.value) < 1
+    mark: Mark = "" if not clear else "good" if r.value > 1 else "bad"
+    return Item(ratio(r.value), f"{span}b {number(found.running)}{steady}", mark, "speedup", r.value, step)
+
+
+def crossover_words(one: Crossover) -> str:
+    """``meets 1 at 84 running requests (80–88)``."""
+    limit = number(one.up_to)
+    if one.kind == "at" and one.running is not None:
+        r = one.running
+        span = f" ({number(r.low)}–{number(r.high)})" if r.low is not None and r.high is not None else ""
+        return f"at {number(r.value)} running requests{span}"
+    if one.kind == "none":
+        return f"none up to {limit}: ahead everywhere measured"
+    return "behind everywhere measured" if one.kind == "below" else "undecided: too little was measured"
+
+
+def _crossover_table(crossovers: Sequence[Crossover]) -> Table:
+    marks: dict[str, Mark] = {"at": "", "none": "good", "below": "bad", "undecided": "weak"}
+    rows = tuple(
+        Row(
+            (
+                Item(clean(one.arm)),
+                Item(clean(one.against)),
+                Item(clean(one.prompt_set)),
+                Item(
+                    crossover_words(one),
+                    "",
+                    marks[one.kind],
+                    "crossover",
+                    one.running.value if one.running else None,
+                ),
+            ),
+            arm=one.arm,
+            prompt_set=one.prompt_set,
+        )
+        for one in crossovers
+    )
+    heads = [Column(head, words=True) for head in ("arm", "against", "prompt set", "stops being faster")]
+    return Table("crossovers", "Crossover over measured running requests", tuple(heads), rows)
+
+
+def map_section(document: RunDocument, looks: Looks) -> Section:
+    """T(b, K) against T(b, 0): the AL that is needed beside the AL that was had."""
+    steps = [one for one in document.steps if one.arm in looks and one.running > 0]
+    if not steps:
+        return Section(
+            "map",
+            "Step time and break-even",
+            ("No step times: neither arm nor baseline has a measured step.",),
+        )
+    order = [name for name in looks if any(one.arm == name for one in steps)]
+    panels = []
+    for place, arm in enumerate(order):
+        mine = [one for one in steps if one.arm == arm]
+        title = f"{arm} (K = {mine[0].draft_length})"
+        told = f"{title}: acceptance length needed to break even and acceptance length measured; the figures are in the table."
+        paint = partial(pictures.step_map, points=mine, looks=looks)
+        panels.append(pictures.panel(f"map-{place}", title, told, paint))
+    lines = (
+        "A step with a draft takes T(b, K), without one T(b, 0). The ratio is the acceptance length (AL) that breaks even: "
+        "speed-up = AL × T(b, 0) ÷ T(b, K). Solid: AL needed. Dashed: AL measured. Green between them: it pays; red: it costs.",
+    )
+    return Section(
+        "map", "Step time and break-even", lines, (Block(tuple(panels), (_map_table(steps, order),)),)
+    )
+
+
+def _map_table(steps: Sequence[StepCost], order: Sequence[str]) -> Table:
+    grid = sorted({one.concurrency for one in steps})
+    rows = []
+    for arm in order:
+        at = {one.concurrency: one for one in steps if one.arm == arm}
+        items = []
+        for step in grid:
+            one = at.get(step)
+            if one is None:
+                items.append(Item(NONE, concurrency=step))
+                continue
+            had = one.acceptance_length
+            mark: Mark = "" if had is None else "good" if had >= one.break_even_length else "bad"
+            note = f"AL {ratio(had)}\nb {number(one.running)}"
+            items.append(
+                Item(
+                    ratio(one.break_even_length), note, mark, "break_even_length", one.break_even_length, step
+                )
+            )
+        k = next(iter(at.values())).draft_length
+        rows.append(Row((Item(clean(arm)), Item(str(k)), *items), arm=arm))
+    columns = (Column("arm", words=True), Column("K"), *(Column(str(step), "concurrency") for step in grid))
+    caption = "T(b, K) ÷ T(b, 0) = break-even AL; beneath it the AL measured and b, the running requests"
+    return Table("steps", caption, columns, tuple(rows), heads=2)
+
+
+def acceptance_section(document: RunDocument, looks: Looks) -> Section:
+    """Acceptance of each draft position on each set."""
+    panels, rows, widest = [], [], 0
+    for place, info in enumerate(document.prompt_sets):
+        rates: dict[str, Sequence[float]] = {}
+        first = True
+        for arm in document.arms:
+            found, origin = position_rates(document, arm.name, info.name)
+            if found is None or not found.positions:
+                continue
+            rates[arm.name] = found.positions
+            widest = max(widest, len(found.positions))
+            items = [
+                Item(clean(info.name)),
+                Item(clean(arm.name)),
+                Item(ratio(found.length), figure="length", value=found.length),
+            ]
+            items += [Item(ratio(found.rate), figure="rate", value=found.rate), Item(origin)]
+            odd = {at: note for at, note in enumerate(found.position_notes) if note}
+            for at, rate in enumerate(found.positions):
+                mark: Mark = "weak" if at in odd else ""
+                items.append(Item(ratio(rate), clean(odd.get(at, "")), mark, f"position.{at + 1}", rate))
+            rows.append(Row(tuple(items), arm=arm.name, prompt_set=info.name, first=first))
+            first = False
+        if rates:
+            told = f"Acceptance rate of each draft position on {info.name}; the figures are in the table."
+            paint = partial(pictures.positions, rates=rates, looks=looks)
+            panels.append(pictures.panel(f"positions-{place}", info.name, told, paint))
+    if not rows:
+        return Section("acceptance", "Acceptance by position", ("No acceptance by position was measured.",))
+    columns = (
+        *(
+            Column("prompt set", words=True),
+            Column("arm", words=True),
+            Column("AL"),
+            Column("rate"),
+            Column("from", words=True),
+        ),
+        *(Column(str(at), "accepted at position") for at in range(1, widest + 1)),
+    )
+    filled = tuple(_filled(row, len(columns)) for row in rows)
+    table = Table(
+        "positions", "Acceptance rate of each draft position, of all drafts", columns, filled, heads=2
+    )
+    lines = (
+        "Share of drafts in which the token at this position was accepted (so every earlier one was, too).",
+    )
+    shown = tuple(arm for arm in looks if any(row.arm == arm for row in rows))
+    return Section(
+        "acceptance", "Acceptance by position", lines, (Block(tuple(panels), (table,)),), legend=shown
+    )
+
+
+def _filled(row: Row, width: int) -> Row:
+    return Row(
+        (*row.items, *([Item("")] * (width - len(row.items)))),
+        arm=row.arm,
+        prompt_set=row.prompt_set,
+        first=row.first,
+    )
