@@ -14,7 +14,6 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from outrider.bench import document
 from outrider.bench.arms import ArmPlan
 from outrider.core.acceptance import acceptance_length_of
 from outrider.core.errors import MeasurementError
@@ -172,49 +171,3 @@ def forecast_prompts(tokens: int, count: int, seed: int = 1) -> PromptSet:
         prompts.append(Prompt(f"forecast/{number}", (text[:size],)))
     found = PromptSet(f"forecast-{tokens}", tuple(prompts), "generated", "")
     return replace(found, sha256=found.prompts_sha256)
-
-
-def labelled(labels: document.Labels, stated: Mapping[str, Stated], *, synthetic: bool) -> document.Labels:
-    """Labels that say of every figure what it is."""
-    words = [f"{method}: {one.source or 'no source given'}" for method, one in stated.items()]
-    note = (
-        "a forecast: dummy weights, acceptance drawn from stated rates; step times are measured, text means nothing"
-        if synthetic
-        else "a forecast: dummy weights; step times are measured, speed-ups are modelled as AL(K) × T(b, 0)/T(b, K) with "
-        "stated acceptance, because this build cannot draw it"
-    )
-    return labels.model_copy(
-        update={
-            "weights": "dummy",
-            "acceptance": "synthetic",
-            "acceptance_source": "; ".join(words),
-            "notes": [note, *labels.notes],
-        }
-    )
-
-
-def predicted(steps: Sequence[document.StepCost], stated: Mapping[str, Stated]) -> list[document.StepCost]:
-    """Measured step costs with the stated AL and the speed-up that follows: AL(K) · T(b, 0)/T(b, K)."""
-    return [
-        step.model_copy(
-            update={
-                "acceptance_length": (length := stated[step.method].length(step.draft_length)),
-                "predicted_speedup": length / step.break_even_length,
-            }
-        )
-        if step.method in stated and step.break_even_length > 0
-        else step
-        for step in steps
-    ]
-
-
-def best_lengths(steps: Sequence[document.StepCost]) -> dict[int, document.StepCost | None]:
-    """By concurrency the arm with the largest predicted speed-up; None where none is above 1: better without a draft."""
-    best: dict[int, document.StepCost | None] = {}
-    for step in steps:
-        best.setdefault(step.concurrency, None)
-        known = best[step.concurrency]
-        gain = step.predicted_speedup or 0.0
-        if gain > 1 and (known is None or gain > (known.predicted_speedup or 0.0)):
-            best[step.concurrency] = step
-    return best

@@ -79,12 +79,16 @@ def settings_of(wish: Wish, device: str) -> document.Settings:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A stack made ready to be measured: its arms judged, what it runs on known."""
+    """A stack made ready to be measured: its arms judged, what it runs on known.
+
+    `finish` has the last word on the document before it is written: a forecast says there what is stated and what is measured.
+    """
 
     stack: Stack
     engine: Engine
     install: Install
     plan: BenchPlan
+    finish: Callable[[document.RunDocument], document.RunDocument] = lambda found: found
 
     def labels(self) -> document.Labels:
         """What kind of numbers will come of it."""
@@ -184,7 +188,7 @@ def write(session: Session, folder: Path) -> document.RunDocument:
     origin = Origin(
         stack, stack.name or stack.served_name, created, session.provenance(created), session.labels()
     )
-    found = build(session.plan, RunFolder(folder), origin)
+    found = session.finish(build(session.plan, RunFolder(folder), origin))
     (folder / "run.json").write_text(found.model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")
     write_report(found, folder)
     return found

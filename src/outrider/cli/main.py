@@ -37,6 +37,11 @@ COMMANDS = {
         "bench_command",
         "Measure what the draft is worth on real traffic, and write a report.",
     ),
+    "forecast": (
+        "outrider.cli.forecast",
+        "forecast_command",
+        "Say what a draft would be worth here, before its weights are fetched.",
+    ),
     "key": ("outrider.cli.key", "key_command", "Make an API key and the hash that goes into the stack."),
 }
 

@@ -1,0 +1,127 @@
+"""A forecast's last word: what is stated, what was measured, what follows, and labels that say so of every figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from outrider.bench import document
+from outrider.bench.caveats import caveats
+from outrider.bench.forecast import Stated
+from outrider.bench.words import at_once, times
+
+
+def finished(
+    found: document.RunDocument, *, stated: Mapping[str, Stated], synthetic: bool
+) -> document.RunDocument:
+    """The document with a forecast's labels and answers.
+
+    Synthetic (a GPU drew the stated acceptance): the figures are measured, answers of the forecast come first. Modelled (a CPU
+    build drew none): only step times are kept as measured; speed-ups are reckoned from them, and what followed from tokens that
+    nobody accepted (latencies against the baseline, crossover, cost) is left out.
+    """
+    labels = labelled(found.labels, stated, synthetic=synthetic)
+    if synthetic:
+        found = found.model_copy(update={"labels": labels})
+        return found.model_copy(update={"answers": [*forecast_answers(found.steps, stated), *found.answers]})
+    steps = predicted(found.steps, stated)
+    changes: dict[str, list[object]] = {
+        "latency_differences": [],
+        "crossovers": [],
+        "costs": [],
+        "answers": [],
+    }
+    found = found.model_copy(
+        update={**changes, "labels": labels, "steps": steps, "speedups": _modelled(found.speedups, steps)}
+    )
+    return found.model_copy(update={"answers": [*forecast_answers(steps, stated), *caveats(found)]})
+
+
+def labelled(labels: document.Labels, stated: Mapping[str, Stated], *, synthetic: bool) -> document.Labels:
+    """Labels that say of every figure what it is."""
+    words = [f"{method}: {one.source or 'no source given'}" for method, one in stated.items()]
+    note = (
+        "a forecast: dummy weights, acceptance drawn from stated rates; step times are measured, text means nothing"
+        if synthetic
+        else "a forecast: dummy weights; step times are measured, speed-ups are modelled as AL(K) × T(b, 0)/T(b, K) with "
+        "stated acceptance, because this build cannot draw it"
+    )
+    return labels.model_copy(
+        update={
+            "weights": "dummy",
+            "acceptance": "synthetic",
+            "acceptance_source": "; ".join(words),
+            "notes": [note, *labels.notes],
+        }
+    )
+
+
+def predicted(steps: Sequence[document.StepCost], stated: Mapping[str, Stated]) -> list[document.StepCost]:
+    """Measured step costs with the stated AL and the speed-up that follows: AL(K) · T(b, 0)/T(b, K)."""
+    return [
+        step.model_copy(
+            update={
+                "acceptance_length": (length := stated[step.method].length(step.draft_length)),
+                "predicted_speedup": length / step.break_even_length,
+            }
+        )
+        if step.method in stated and step.break_even_length > 0
+        else step
+        for step in steps
+    ]
+
+
+def best_lengths(steps: Sequence[document.StepCost]) -> dict[int, document.StepCost | None]:
+    """By concurrency the arm with the largest predicted speed-up; None where none is above 1: better without a draft."""
+    best: dict[int, document.StepCost | None] = {}
+    for step in steps:
+        best.setdefault(step.concurrency, None)
+        known = best[step.concurrency]
+        gain = step.predicted_speedup or 0.0
+        if gain > 1 and (known is None or gain > (known.predicted_speedup or 0.0)):
+            best[step.concurrency] = step
+    return best
+
+
+def _modelled(
+    measured: Sequence[document.Speedup], steps: Sequence[document.StepCost]
+) -> list[document.Speedup]:
+    """The same cells with the speed-up that is reckoned, without an interval: nothing was measured of it."""
+    gains = {(step.arm, step.concurrency): step.predicted_speedup for step in steps}
+    return [
+        one.model_copy(update={"ratio": document.Interval(value=gain, n=0)})
+        for one in measured
+        if (gain := gains.get((one.arm, one.concurrency))) is not None
+    ]
+
+
+def forecast_answers(
+    steps: Sequence[document.StepCost], stated: Mapping[str, Stated]
+) -> list[document.Answer]:
+    """One sentence a batch: which arm is best, by how much, and which acceptance length would just pay for it."""
+    answers = []
+    for concurrency, best in best_lengths(predicted(steps, stated)).items():
+        here = [step for step in steps if step.concurrency == concurrency]
+        least = min(here, key=lambda step: step.break_even_length)
+        values: dict[str, float | None] = {"break_even": least.break_even_length}
+        if best is None:
+            text = (
+                f"With the acceptance stated, no draft pays at {at_once(concurrency)}: even {least.arm} would need an AL of "
+                f"{least.break_even_length:.2f}."
+            )
+        else:
+            gain, length = best.predicted_speedup or 0.0, best.acceptance_length or 0.0
+            values = {"speedup": gain, "length": length, "break_even": best.break_even_length}
+            text = (
+                f"With the acceptance stated, {best.arm} is best at {at_once(concurrency)}: {times(gain)} reckoned from its step "
+                f"time and an AL of {length:.2f}; it pays from an AL of {best.break_even_length:.2f}."
+            )
+        answers.append(
+            document.Answer(
+                id=f"forecast/{concurrency}",
+                text=text,
+                arm=best.arm if best else "",
+                values=values,
+                good=best is not None,
+            )
+        )
+    return answers

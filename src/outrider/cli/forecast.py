@@ -1,0 +1,107 @@
+"""`outrider forecast`: what a draft would be worth on this accelerator, before its weights are there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from outrider.bench.forecast import (
+    Stated,
+    forecast_arms,
+    forecast_prompts,
+    forecast_stack,
+    of_arm,
+    read_stated,
+)
+from outrider.bench.forecast_answers import finished
+from outrider.bench.session import measure, prepared, write
+from outrider.cli.measuring import measure_options, progress_line, show, wish_from
+from outrider.core.errors import MeasurementError
+from outrider.engines.vllm.adapter import VllmEngine
+from outrider.measure.aiperf import AiperfRunner
+from outrider.stack.load import load_stack
+
+PROMPTS = 512  # different ones; a cell with more requests begins again
+
+
+@click.command("forecast")
+@click.argument("stack", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--acceptance",
+    "specs",
+    multiple=True,
+    required=True,
+    metavar="[METHOD=]0.82,0.68,…|AL@K",
+    help="How often position 1, 2, … of a draft is accepted, of all drafts; or an acceptance length and the K it was measured "
+    "at. Again for another method.",
+)
+@click.option("--source", default="", help="Where the acceptance is from; the report prints it.")
+@click.option(
+    "--prompt-tokens",
+    type=click.IntRange(8, 100_000),
+    default=128,
+    show_default=True,
+    help="Length of every prompt; their text is generated.",
+)
+@measure_options
+@click.option("--report-only", is_flag=True, help="Write the reports of what the folder holds, run nothing.")
+def forecast_command(
+    stack: Path,
+    specs: tuple[str, ...],
+    source: str,
+    prompt_tokens: int,
+    out: Path | None,
+    report_only: bool,
+    **given: Any,
+) -> None:
+    """Say what STACK's draft would be worth on this machine, from `config.json` alone: no weights are fetched.
+
+    \b
+    Examples:
+      outrider forecast my.yaml --acceptance 0.82,0.68,0.56
+      outrider forecast my.yaml --acceptance 3.06@3 --source "its model card"
+      outrider forecast my.yaml --acceptance 3.06@3 --arm p-eagle:k=7,model=org/head --acceptance p-eagle=4.37@7
+
+    \b
+    The shapes of target and draft are loaded with random weights and measured as `outrider bench` does; the acceptance is yours.
+    On a GPU the engine draws it; a CPU build cannot, so there the speed-up is reckoned: AL(K) × T(b, 0)/T(b, K). Every figure is
+    labelled. The best draft length at each batch, and the AL that just pays, come first.
+    """
+    say = progress_line()
+    loaded = load_stack(stack)
+    if given["sets"] or given["natural_end"]:
+        raise click.UsageError(
+            "Random weights read no text: --set and --natural-end are for `outrider bench`."
+        )
+    stated = read_stated(specs, loaded.draft.method, source)
+    folder = out or Path(f"forecast-{loaded.name or loaded.served_name}")
+    engine = VllmEngine()
+    runner = None if report_only else AiperfRunner(engine.request_acceptance)
+    prompts = forecast_prompts(prompt_tokens, PROMPTS)
+    wish = replace(wish_from(given), natural_end=0)
+    session = prepared(forecast_stack(loaded), engine, (prompts,), wish, say)
+    synthetic = session.install.device != "cpu"
+    arms = forecast_arms(session.plan.arms, stated, synthetic=synthetic)
+    used: dict[str, Stated] = {
+        arm.stack.draft.method: of_arm(arm, stated) for arm in arms if not arm.is_baseline
+    }
+    if unused := sorted(stated.keys() - used.keys()):
+        raise MeasurementError(
+            f"acceptance is stated for {', '.join(unused)}, which is no arm",
+            hint="Add it: --arm METHOD:k=…,model=…",
+        )
+    session = replace(
+        session,
+        plan=replace(session.plan, arms=arms),
+        finish=partial(finished, stated=used, synthetic=synthetic),
+    )
+    if runner is None:
+        show(write(session, folder), folder)
+        return
+    cells = sum(len(block.cells) for block in session.plan.blocks())
+    say(f"{len(arms)} arms, {cells} cells into {folder}")
+    show(measure(session, folder, runner, say), folder)
