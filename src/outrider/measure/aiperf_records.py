@@ -198,7 +198,7 @@ def _coarse(record: RequestRecord) -> bool:
 def read_gpu_use(
     lines: Iterable[str | bytes], wall_ns: tuple[int, int], visible: frozenset[int] | None = None
 ) -> GpuUse | None:
-    """aiperf's NVML samples within the span to one `GpuUse`; None without any.
+    """NVML samples within the span to one `GpuUse`; None without any.
 
     `visible`: indices of the accelerators that the engine may use; None: all. Several: utilisation is their mean, memory and
     power their sum. One that never worked in the span belongs to somebody else and is left out, unless none did. Units of the

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.core.errors import MeasurementError
-from outrider.measure.records import RequestRecord, TokenEvent
+from outrider.measure.records import OK, RequestRecord, TokenEvent
 
 FORMAT = {"format": "outrider-request-records", "version": 1}
 _PLAIN = (
@@ -33,6 +33,8 @@ _PLAIN = (
     "proposed",
     "accepted",
 )
+
+_OMITTED = {"finish": "", "reason": "", "outcome": OK}  # the fields' own defaults
 
 
 def write_records(path: Path, records: Iterable[RequestRecord]) -> None:
@@ -67,7 +69,7 @@ def _to_json(record: RequestRecord) -> dict[str, object]:
     start = _ns(record.started_s)
     moments = [start, *(_ns(event.at_s) for event in record.events)]
     return {
-        **{name: value for name, value in plain.items() if value not in (None, "")},
+        **{name: value for name, value in plain.items() if value is not None and value != _OMITTED.get(name)},
         "start_ns": start,
         "took_ns": _ns(record.ended_s) - start,
         "gaps_ns": [after - before for before, after in pairwise(moments)],

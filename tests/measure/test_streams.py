@@ -1,0 +1,183 @@
+"""Streams to token events: the field's cases, and what an engine may leave out."""
+
+import json
+
+import pytest
+
+from outrider.core.latency import percentile
+from outrider.measure.aiperf_records import ReadRecords, read_records
+from outrider.measure.records import RequestRecord, TokenEvent
+from outrider.measure.streams import read_stream
+from tests.measure.raw import CUT, Json, chunk, good, last, line, stream
+
+DONE = "[DONE]"
+
+
+def one(responses: list[Json]) -> RequestRecord:
+    """The record of one stream."""
+    return read_records([line(responses)]).records[0]
+
+
+def test_stream_running_usage() -> None:
+    """Tokens are the growth of the running count; an empty chunk of the same read makes no event and no sample.
+
+    Source: vllm#27485, sglang#12064.
+    """
+    record = one(
+        stream(
+            (0.050, chunk(1, content="a")),
+            (0.070, chunk(4, content="b")),
+            (0.070, chunk(4, content="")),
+            (0.090, chunk(8, "length", content="c")),
+            (0.090, last(8)),
+            (0.090, DONE),
+        )
+    )
+    assert [event.tokens for event in record.events] == [1, 3, 4]
+    assert record.timing.ttft_s == pytest.approx(0.050)
+    assert record.token_itl_s() == pytest.approx([0.02 / 3] * 3 + [0.005] * 4)
+    assert record.step_gaps_s() == pytest.approx([0.02, 0.02])
+    assert (record.outcome, record.output_tokens, record.finish) == ("ok", 8, "length")
+
+
+@pytest.mark.parametrize("member", ["reasoning_content", "reasoning"])
+@pytest.mark.parametrize("counted", [True, False])
+def test_stream_reasoning_only(member: str, counted: bool) -> None:
+    """Reasoning is output: TTFT is its first chunk, with a running count and without; there is no visible text.
+
+    Source: guidellm#737.
+    """
+    chunks = [(0.1 * n, chunk(n if counted else None, **{member: "hm "})) for n in (1, 2, 3)]
+    record = one(stream((0.01, chunk(0 if counted else None, role="assistant")), *chunks, (0.3, DONE)))
+    assert record.timing.ttft_s == pytest.approx(0.1)
+    assert record.first_text_s is None
+    assert record.text == "hm hm hm "
+    assert (record.ok, record.output_tokens) == (True, 3 if counted else None)
+
+
+def test_stream_held_back_text() -> None:
+    """Text held back while the count grows: TTFT at the first growth, the visible text is a figure of its own.
+
+    Source: sglang#36272.
+    """
+    parts = [(0.1 * n, chunk(320 * n, content="")) for n in range(1, 21)]
+    record = one(stream(*parts, (2.5, chunk(6400, "stop", content="answer")), (2.5, last(6400)), (2.5, DONE)))
+    assert record.timing.ttft_s == pytest.approx(0.1)
+    assert record.first_text_s == pytest.approx(record.started_s + 2.5)
+    assert (record.output_tokens, sum(event.tokens for event in record.events)) == (6400, 6400)
+
+
+def test_stream_no_first_token() -> None:
+    """200 and not one token: no TTFT, no TPOT, a failure with its reason, never a zero.
+
+    Source: guidellm#216.
+    """
+    record = one(stream((0.05, chunk(0, role="assistant", content="")), (0.05, last(0)), (0.05, DONE)))
+    assert (record.outcome, record.ok, record.events) == ("no-output", False, ())
+    assert record.timing.ttft_s is None
+    assert record.timing.tpot_s is None
+    assert "not one token" in record.reason
+
+
+def test_stream_interval() -> None:
+    """One chunk every 20 tokens: token ITL is per token, and a warning says that chunk gaps are coarse.
+
+    Source: vllm#31014 (chunk gap 749.75 ms, TPOT 36.55 ms).
+    """
+    parts = [(0.1 + 0.74975 * n, chunk(1 + 20 * n, content="x" * 20)) for n in range(10)]
+    read = read_records([line(stream(*parts, (parts[-1][0], last(181)), (parts[-1][0], DONE)))])
+    itl = read.records[0].token_itl_s()
+    assert percentile(itl, 50) == pytest.approx(0.0375, abs=0.0005)
+    assert len(itl) == 180
+    assert ["coarse" in warning for warning in read.warnings] == [True]
+
+
+def test_failed_requests() -> None:
+    """7 answered 500 and 3 dropped in mid-stream: 90 records to take percentiles of, 10 by kind beside them.
+
+    Source: guidellm#444.
+    """
+    error = {"code": 500, "type": "Internal Server Error", "message": "boom"}
+    lines = [line(good(), number=n) for n in range(90)]
+    lines += [line(number=n, status=500, error=error) for n in range(90, 97)]
+    lines += [line(good()[:4], number=n, error=CUT) for n in range(97, 100)]
+    read: ReadRecords = read_records(lines)
+    failed = [record.outcome for record in read.records if not record.ok]
+    assert failed == ["http-500"] * 7 + ["cut"] * 3
+    assert len([record.timing.ttft_s for record in read.records if record.ok]) == 90
+    assert [len(record.events) for record in read.records[-3:]] == [3, 3, 3]  # what they got is kept
+    assert read.records[90].reason == "boom"
+
+
+def test_tokens_of_one_read_are_one_event() -> None:
+    """Two chunks with one time are one event of both their tokens: the reader's zero gap is not the engine's."""
+    record = one(
+        stream(
+            (0.05, chunk(1, content="a")),
+            (0.05, chunk(3, content="b")),
+            (0.07, chunk(5, "stop", content="c")),
+            (0.07, DONE),
+        )
+    )
+    start = record.started_s
+    assert record.events == (TokenEvent(start + 0.05, 3), TokenEvent(start + 0.07, 2))
+
+
+def test_usage_at_the_end_only_is_spread_and_said() -> None:
+    """Without a running count every chunk with output is an event, the tokens add up to N, and a warning says estimate."""
+    parts = [(0.05 + 0.02 * n, chunk(content="ab")) for n in range(4)]
+    read = read_records(
+        [line(stream((0.01, chunk(role="assistant", content="")), *parts, (0.11, last(10)), (0.11, DONE)))]
+    )
+    record = read.records[0]
+    assert [event.tokens for event in record.events] == [3, 2, 3, 2]
+    assert record.timing.ttft_s == pytest.approx(0.05)
+    assert ["estimate" in warning for warning in read.warnings] == [True]
+
+
+def test_fewer_tokens_than_chunks_still_add_up() -> None:
+    """An engine that sends more chunks than tokens: the first has a token, the sum is N."""
+    parts = [(0.01 * n, chunk(content="ab")) for n in range(1, 8)]
+    events = read_stream(stream(*parts, (0.07, last(3)), (0.07, DONE))).events
+    assert (events[0].at_s, sum(event.tokens for event in events)) == (5.01, 3)
+
+
+def test_an_error_inside_a_stream_is_its_outcome() -> None:
+    """An engine's error chunk ends a request with the error's code, though [DONE] follows and the status was 200."""
+    broken = json.dumps({"error": {"message": "engine died", "code": 500}})
+    record = one(stream((0.05, chunk(1, content="a")), (0.06, broken), (0.06, DONE)))
+    assert (record.outcome, record.reason, len(record.events)) == ("http-500", "engine died", 1)
+
+
+def test_a_stream_without_its_end_is_cut() -> None:
+    """No [DONE], no finish reason: cut, also if the generator saw no error."""
+    record = one(stream((0.05, chunk(1, content="a")), (0.06, chunk(2, content="b"))))
+    assert (record.outcome, record.output_tokens) == ("cut", 2)
+
+
+def test_a_chunk_that_is_no_json_is_a_cut() -> None:
+    """Garbage in a stream is the request's failure, not the run's."""
+    assert one(stream((0.05, chunk(1, content="a")), (0.06, "{oops"), (0.06, DONE))).outcome == "cut"
+
+
+def test_a_count_that_falls_is_not_counted_again() -> None:
+    """A running count that falls and grows anew makes no tokens twice, and is told."""
+    parts = [
+        (0.05, chunk(4, content="a")),
+        (0.06, chunk(2, content="b")),
+        (0.07, chunk(5, "stop", content="c")),
+    ]
+    read = read_records([line(stream(*parts, (0.07, DONE)))])
+    assert [event.tokens for event in read.records[0].events] == [4, 1]
+    assert ["fell" in warning for warning in read.warnings] == [True]
+
+
+def test_an_answer_that_was_not_streamed_is_one_event() -> None:
+    """A server that ignores `stream` answers at once: all tokens in one event, no TPOT."""
+    answer = {
+        "choices": [{"message": {"content": "all"}, "finish_reason": "stop"}],
+        "usage": {"completion_tokens": 9},
+    }
+    record = one([{"perf_ns": 5_200_000_000, "text": json.dumps(answer)}])
+    assert [event.tokens for event in record.events] == [9]
+    assert (record.ok, record.timing.tpot_s, record.text) == (True, None, "all")
