@@ -37,6 +37,11 @@ COMMANDS = {
         "bench_command",
         "Measure what the draft is worth on real traffic, and write a report.",
     ),
+    "compare": (
+        "outrider.cli.compare",
+        "compare_command",
+        "Gate a change: exit 1 if a bench run is worse than another.",
+    ),
     "forecast": (
         "outrider.cli.forecast",
         "forecast_command",

@@ -1,0 +1,245 @@
+"""The gate: trips on a planted regression, not on noise, and refuses what cannot be compared."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outrider.bench.compare import Tolerances, compare, read_run
+from outrider.bench.document import RunDocument
+from outrider.bench.gates import Part, slower, spread
+from outrider.cli.compare import as_text, compare_command
+from outrider.core.errors import MeasurementError
+from tests.bench.gate_runs import Model, run_of
+
+DRAFT = "eagle3-k3"
+
+
+def regressed(reference: Model, candidate: Model) -> bool:
+    """What the gate says of two runs."""
+    return compare(run_of(reference), run_of(candidate)).regressed
+
+
+def exit_code(tmp_path: Path, reference: RunDocument, candidate: RunDocument, *more: str) -> tuple[int, str]:
+    """The command on two written runs: one as a folder, one as a file."""
+    (tmp_path / "a").mkdir(exist_ok=True)
+    (tmp_path / "a" / "run.json").write_text(reference.model_dump_json(by_alias=True))
+    (tmp_path / "b.json").write_text(candidate.model_dump_json(by_alias=True))
+    done = CliRunner().invoke(compare_command, [str(tmp_path / "a"), str(tmp_path / "b.json"), *more])
+    if isinstance(done.exception, MeasurementError):
+        return done.exception.exit_code, str(done.exception)
+    return done.exit_code, done.output
+
+
+@pytest.mark.parametrize(
+    "worse", [{"tpot": {DRAFT: 1.1}}, {"tpot": {DRAFT: 1.1, "baseline": 1.1}}, {"rates": {DRAFT: 0.9}}]
+)
+def test_a_planted_regression_of_ten_percent_exits_1(
+    tmp_path: Path, worse: dict[str, dict[str, float]]
+) -> None:
+    """The draft's TPOT, everybody's TPOT, or acceptance: exit 1, and the sentence names what regressed."""
+    code, text = exit_code(tmp_path, run_of(Model(1)), run_of(Model(2, **worse)))  # type: ignore[arg-type]
+    assert code == 1
+    sentence = text.strip().splitlines()[-1]
+    assert sentence.startswith("Regression: ")
+    assert ("AL - 1" in sentence or "position" in sentence) == ("rates" in worse)
+
+
+def test_ten_runs_of_noise_exit_0(tmp_path: Path) -> None:
+    """Ten candidates that differ from the reference by noise alone (2 % a start, 3 % a cell)."""
+    reference = run_of(Model(0))
+    for seed in range(100, 110):
+        code, text = exit_code(tmp_path, reference, run_of(Model(seed)))
+        assert code == 0, text
+        assert "No regression in" in text
+
+
+def test_false_alarms_are_rare_and_real_ones_are_not() -> None:
+    """200 pairs of noisy runs (2 % a start, 2 % a cell): at most 2 % false alarms; 10 % slower is seen in 90 of 100 pairs."""
+    noise = {"trial_noise": 0.02, "cell_noise": 0.02}
+    false = sum(regressed(Model(2 * n, **noise), Model(2 * n + 1, **noise)) for n in range(200))  # type: ignore[arg-type]
+    true = sum(
+        regressed(Model(2 * n, **noise), Model(2 * n + 1, **noise, tpot={DRAFT: 1.1}))  # type: ignore[arg-type]
+        for n in range(100)
+    )
+    assert false <= 4
+    assert true >= 90
+
+
+def test_a_better_candidate_is_no_regression() -> None:
+    """One-sided: 10 % quicker and more accepted passes."""
+    assert not regressed(Model(1), Model(2, tpot={DRAFT: 0.9}, rates={DRAFT: 1.1}))
+
+
+def test_the_same_run_twice_is_no_regression() -> None:
+    """A run against itself: every change is exactly zero."""
+    found = compare(run_of(Model(3)), run_of(Model(3)))
+    assert not found.regressed
+    assert {check.change for check in found.checks} == {0.0}
+
+
+def test_one_dead_position_is_found_where_the_sum_hides_it() -> None:
+    """Position 3 loses 30 % alone: its own check trips."""
+    before = run_of(Model(1, drafts=5000))
+    after = run_of(Model(2, drafts=5000))
+    cells = []
+    for cell in after.cells:
+        trials = []
+        for trial in cell.trials:
+            assert trial.figures is not None
+            counts = trial.figures.acceptance.counts
+            if counts.per_position:
+                lost = 0.3 * counts.per_position[2]
+                per_position = [*counts.per_position[:2], counts.per_position[2] - lost]
+                counts = counts.model_copy(
+                    update={"per_position": per_position, "accepted": counts.accepted - lost}
+                )
+            drafts = trial.figures.acceptance.model_copy(update={"counts": counts})
+            trials.append(
+                trial.model_copy(update={"figures": trial.figures.model_copy(update={"acceptance": drafts})})
+            )
+        cells.append(cell.model_copy(update={"trials": trials}))
+    found = compare(before, after.model_copy(update={"cells": cells}), Tolerances(acceptance=0.15))
+    assert [check.figure for check in found.checks if check.regressed] == ["position 3"]
+
+
+def test_a_cell_that_fell_is_a_regression(tmp_path: Path) -> None:
+    """A cell that stood in the reference and fails in the candidate: exit 1 with its reason."""
+    after = run_of(Model(2))
+    dead = after.cells[-1].model_copy(update={"state": "failed", "reason": "the engine ended"})
+    code, text = exit_code(
+        tmp_path, run_of(Model(1)), after.model_copy(update={"cells": [*after.cells[:-1], dead]})
+    )
+    assert code == 1
+    assert "failed now (the engine ended)" in text
+
+
+def test_a_draft_that_stops_drafting_is_a_regression() -> None:
+    """No drafts at all in the candidate, though its counters are whole: AL - 1 is lost."""
+    after = run_of(Model(2))
+    silent = {cell.concurrency: cell for cell in after.cells if cell.arm == "baseline"}
+    cells = [
+        silent[cell.concurrency].model_copy(update={"arm": cell.arm, "prompt_set": cell.prompt_set})
+        if cell.arm == DRAFT
+        else cell
+        for cell in after.cells
+    ]
+    found = compare(run_of(Model(1)), after.model_copy(update={"cells": cells}))
+    assert "AL - 1" in {check.figure for check in found.checks if check.regressed}
+    assert any("drafted nothing" in note for note in found.notes)
+
+
+def test_a_useless_reference_is_refused() -> None:
+    """AL under 1.05 in the reference: nothing to lose, exit 12."""
+    with pytest.raises(MeasurementError, match=r"AL 1\.0\d+, under 1\.05"):
+        compare(run_of(Model(1, rates={DRAFT: 0.02})), run_of(Model(2)))
+
+
+@pytest.mark.parametrize("trials", [1])
+def test_one_trial_is_too_few(tmp_path: Path, trials: int) -> None:
+    """Without two trials there is no noise to compare with: exit 12, not 0."""
+    code, text = exit_code(tmp_path, run_of(Model(1, trials=trials)), run_of(Model(2, trials=trials)))
+    assert code == 12
+    assert "too few samples" in text
+
+
+def test_a_gate_that_sees_nothing_says_so() -> None:
+    """Trials that differ by 25 %: not a pass but an error."""
+    with pytest.raises(MeasurementError, match="too noisy to be a gate: TPOT"):
+        compare(run_of(Model(1, trial_noise=0.25)), run_of(Model(4, trial_noise=0.25)))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"settings": {"output_tokens": 50}}, "settings: output_tokens"),
+        ({"labels": {"weights": "dummy"}}, "labels: weights"),
+        ({"labels": {"acceptance": "synthetic"}}, "labels: acceptance"),
+    ],
+)
+def test_runs_of_two_kinds_are_refused_unless_forced(
+    change: dict[str, dict[str, object]], words: str
+) -> None:
+    """Settings and labels must be the same; forced, the difference is a note."""
+    other = run_of(Model(2))
+    for field, update in change.items():
+        other = other.model_copy(update={field: getattr(other, field).model_copy(update=update)})
+    with pytest.raises(MeasurementError, match=f"not comparable: .*{words}"):
+        compare(run_of(Model(1)), other)
+    assert any(words in note for note in compare(run_of(Model(1)), other, force=True).notes)
+
+
+def test_other_prompts_or_hardware_are_refused() -> None:
+    """The prompts' digest and the machine are part of the kind; memory that varies by a megabyte is not."""
+    reference, other = run_of(Model(1)), run_of(Model(2))
+    prompts = [one.model_copy(update={"sha256": "other"}) for one in other.prompt_sets]
+    with pytest.raises(MeasurementError, match="holds other prompts"):
+        compare(reference, other.model_copy(update={"prompt_sets": prompts}))
+    for hardware, fails in (({"cores": 64}, True), ({"memory_gib": 23.9}, False)):
+        changed = other.model_copy(
+            update={"provenance": {"hardware": {**other.provenance["hardware"], **hardware}}}  # type: ignore[dict-item]
+        )
+        if fails:
+            with pytest.raises(MeasurementError, match="hardware: cores is 2 and 64"):
+                compare(reference, changed)
+        else:
+            compare(reference, changed)
+
+
+def test_runs_with_nothing_in_common_are_refused() -> None:
+    """No cell that stands in both: exit 12."""
+    missing = run_of(Model(2))
+    cells = [cell.model_copy(update={"state": "missing"}) for cell in missing.cells]
+    with pytest.raises(MeasurementError, match="no cell in common"):
+        compare(run_of(Model(1)), missing.model_copy(update={"cells": cells}))
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"schema": "other"}', "\x00"])
+def test_what_is_no_run_is_refused_with_a_hint(tmp_path: Path, text: str) -> None:
+    """Broken or foreign files: MeasurementError that says what to do."""
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(MeasurementError, match="is not a run") as caught:
+        read_run(tmp_path)
+    assert caught.value.hint
+    with pytest.raises(MeasurementError, match="cannot be read"):
+        read_run(tmp_path / "nothing")
+
+
+def test_the_table_fits_80_columns() -> None:
+    """Also with long names; every row keeps its columns."""
+    lines = as_text(compare(run_of(Model(1)), run_of(Model(2, tpot={DRAFT: 1.2})))).splitlines()
+    assert max(map(len, lines[:-1])) <= 80
+    assert any(line.endswith("BAD") for line in lines)
+
+
+def test_json_holds_every_check(tmp_path: Path) -> None:
+    """Unrounded figures and the verdict, for machines."""
+    code, text = exit_code(tmp_path, run_of(Model(1)), run_of(Model(2, rates={DRAFT: 0.8})), "--json")
+    found = json.loads(text)
+    assert code == 1
+    assert found["regressed"] is True
+    assert {"figure", "change", "surely", "tolerance", "regressed", "seen"} <= found["checks"][0].keys()
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.floats(0.5, 2), min_size=2, max_size=5),
+    st.lists(st.floats(0.5, 2), min_size=2, max_size=5),
+    st.floats(0.1, 10),
+)
+def test_a_check_does_not_depend_on_the_unit(one: list[float], two: list[float], scale: float) -> None:
+    """Milliseconds or seconds: the relative change and its bound are the same, and the bound is never above the change."""
+    import math
+
+    noise = spread([one, two])
+    assert noise is not None
+    plain = slower(Part("TPOT", "a"), one, two, noise, 0.03)
+    scaled = slower(
+        Part("TPOT", "a"), *([value + math.log(scale) for value in side] for side in (one, two)), noise, 0.03
+    )
+    assert scaled.change == pytest.approx(plain.change, abs=1e-9)
+    assert scaled.surely == pytest.approx(plain.surely, abs=1e-9)
+    assert plain.surely <= plain.change
