@@ -224,7 +224,7 @@ def test_json_holds_every_check(tmp_path: Path) -> None:
     assert {"figure", "change", "surely", "tolerance", "regressed", "seen"} <= found["checks"][0].keys()
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.floats(0.5, 2), min_size=2, max_size=5),
     st.lists(st.floats(0.5, 2), min_size=2, max_size=5),

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.bench.assemble import CellName, TrialData, cell, natural_end, parting
@@ -48,6 +48,7 @@ def test_peak_below_mean() -> None:
     assert found.peak_tok_s >= found.output_tok_s
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0.001, 1), st.integers(1, 50)), min_size=1, max_size=60),
     st.floats(0.01, 40),
@@ -117,6 +118,7 @@ def test_a_tail_needs_its_n(n: int, p95: bool, p99: bool) -> None:
     assert found.worst == n - 1
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 1e6), min_size=20, max_size=300))
 def test_the_curve_is_the_percentiles(values: list[float]) -> None:
     """Below 2,000 values the curve is exactly the nearest-rank percentiles; it never falls."""

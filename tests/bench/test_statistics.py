@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.bench.statistics import mean_interval, percentile_difference, ratio_interval, sample
@@ -42,6 +42,7 @@ def test_the_interval_holds_the_truth_95_times_of_100() -> None:
     assert 0.93 < held / 2000 < 0.97
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.floats(0, 1000), min_size=1, max_size=80),
     st.lists(st.floats(0, 1000), min_size=1, max_size=80),

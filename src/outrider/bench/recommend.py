@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import groupby
 
-from outrider.bench.document import Answer, RunDocument, Speedup
+from outrider.bench.document import Answer, Interval, RunDocument, Speedup
 from outrider.bench.words import arms, at_once, difference, listed, proven, sets, speedups, tails, times
 
 ONE_TRIAL_AT_LEAST = 1.05
@@ -23,11 +23,11 @@ class Choice:
     best: Speedup | None
 
 
-def pays(one: Speedup) -> bool:
-    """Whether an arm is surely quicker than no draft."""
-    if one.ratio.low is None:
-        return one.ratio.value >= ONE_TRIAL_AT_LEAST
-    return one.ratio.low > 1
+def pays(ratio: Interval) -> bool:
+    """Whether a speed-up is surely above 1."""
+    if ratio.low is None:
+        return ratio.value >= ONE_TRIAL_AT_LEAST
+    return ratio.low > 1
 
 
 def choices(document: RunDocument, prompt_set: str) -> list[Choice]:
@@ -37,7 +37,7 @@ def choices(document: RunDocument, prompt_set: str) -> list[Choice]:
         Choice(
             concurrency,
             max(
-                (one for one in found if one.concurrency == concurrency and pays(one)),
+                (one for one in found if one.concurrency == concurrency and pays(one.ratio)),
                 key=lambda one: one.ratio.value,
                 default=None,
             ),

@@ -1,0 +1,60 @@
+"""The model of step times: break-even AL, AL of a shorter draft, the best length at a batch."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outrider.bench.assemble import CellName, TrialData, cell
+from outrider.bench.document import Arm
+from outrider.bench.steps import best_length, length_at, speedup, step_costs
+from tests.bench.records import cell_data, counters, record, trace
+
+RATES = (0.82, 0.68, 0.56)
+
+
+def test_an_arm_that_drafts_in_half_its_steps_is_not_credited_with_its_al() -> None:
+    """AL 4.59, tokens per step 2.96 (vllm#24344): the predicted speed-up is made of 2.96."""
+    records = tuple(record(n, started_s=n * 1.0, chunks=30, gap_s=0.02, tokens=3) for n in range(5))
+    plain = tuple(record(n, started_s=n * 1.0, chunks=30, gap_s=0.016) for n in range(5))
+    after = counters(drafts=993, proposed=4960, accepted=3562, steps=1814, generation=5426, first=50)
+    seen = trace(counters(steps=0.0, generation=0.0, first=0.0), after)
+    cells = [
+        cell(CellName("baseline", "s", 1), [TrialData(1, 1, "", cell_data(plain))]),
+        cell(
+            CellName("ngram-k5", "s", 1),
+            [TrialData(1, 1, "", cell_data(records, counted=seen, draft_length=5))],
+        ),
+    ]
+    arms = [
+        Arm(name="baseline", method="none", draft_length=0),
+        Arm(name="ngram-k5", method="ngram", draft_length=5),
+    ]
+    (found,) = step_costs(cells, arms)
+    assert found.break_even_length == pytest.approx(20 / 16)
+    assert found.acceptance_length == pytest.approx(4.59, abs=0.005)
+    assert found.predicted_speedup == pytest.approx(2.96 * 16 / 20, abs=0.005)
+
+
+def test_al_of_a_shorter_draft_is_a_prefix_sum() -> None:
+    """From one measurement at K = 3: AL at 0, 1, 2, 3; a longer one is unknown."""
+    assert [length_at(RATES, k) for k in range(4)] == pytest.approx([1, 1.82, 2.5, 3.06])
+    with pytest.raises(ValueError, match="measure a longer draft"):
+        length_at(RATES, 4)
+
+
+def test_the_best_length_shrinks_as_the_batch_grows() -> None:
+    """Cheap steps: the longest; dear steps: a short one; steps dearer than the tokens they bring: none."""
+    assert best_length({0: 20, 1: 21, 2: 22, 3: 24}, RATES) == (3, pytest.approx(3.06 * 20 / 24))
+    assert best_length({0: 20, 1: 24, 2: 40, 3: 60}, RATES)[0] == 1
+    assert best_length({0: 20, 1: 50, 2: 70, 3: 90}, RATES) == (0, 1.0)
+    assert best_length({0: 20, 1: 24}, RATES, coverage=0.1) == (0, 1.0)
+    with pytest.raises(ValueError, match="run the baseline"):
+        best_length({3: 20}, RATES)
+
+
+@settings(deadline=None)
+@given(st.floats(1, 8), st.floats(1, 100), st.floats(1, 100))
+def test_at_the_break_even_length_nothing_is_won(length: float, step: float, base: float) -> None:
+    """AL = T(b, K)/T(b, 0) gives a speed-up of exactly 1; more gives more."""
+    assert speedup(step / base, step, base) == pytest.approx(1)
+    assert (speedup(length, step, base) > 1) == (length * base > step)
