@@ -63,6 +63,9 @@ def build(plan: BenchPlan, folder: RunFolder, origin: Origin) -> document.RunDoc
                 sha256=prompts.prompts_sha256,
                 license=prompts.license,
                 dropped=dict(prompts.dropped),
+                unused=prompts.unused,
+                template=prompts.template,
+                notes=list(prompts.notes),
             )
             for prompts in plan.prompt_sets
         ],

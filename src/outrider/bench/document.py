@@ -167,7 +167,7 @@ class Arm(_Strict):
 
 
 class PromptSetInfo(_Strict):
-    """One prompt set as it was used."""
+    """One prompt set as it was used. `sha256` is of the prompts that were sent, in order; `unused` were beyond the limit."""
 
     name: str
     prompts: int
@@ -175,6 +175,9 @@ class PromptSetInfo(_Strict):
     sha256: str
     license: str = ""
     dropped: dict[str, int] = Field(default_factory=dict)
+    unused: int = 0
+    template: str = ""
+    notes: list[str] = Field(default_factory=list)
 
 
 class Interval(_Strict):

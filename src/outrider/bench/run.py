@@ -128,10 +128,10 @@ class Bench:
     def _block(self, block: Block, total: int) -> None:
         starts = 0
         for key in self._todo(block):
-            began, started = self.clock(), datetime.now(UTC).isoformat(timespec="seconds")
+            began = self.clock()
             self._order += 1
             head = f"[{self._order}/{total}] {_words(key)}"
-            reason, found = "", None
+            reason, found, started = "", None, _now()
             try:
                 if self._server is None or not self._server.alive:
                     self._stop()
@@ -140,6 +140,7 @@ class Bench:
                     starts += 1
                     self._server = self._start(block.arm)
                     began = self.clock()
+                started = _now()
                 found = self._cell(key, self._server, head)
             except EngineError as error:
                 starts, reason = (
@@ -238,6 +239,10 @@ class Bench:
             if seconds > 60
             else f"; about {seconds:.0f} s left"
         )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _why(error: OutriderError) -> str:

@@ -37,9 +37,10 @@ def bench_command(stack: Path | None, out: Path | None, report_only: bool, **giv
     say = progress_line()
     loaded = load_stack(stack)
     folder = out or Path(f"bench-{loaded.name or loaded.served_name}")
-    runner = AiperfRunner()
+    engine = VllmEngine()
+    runner = AiperfRunner(engine.request_acceptance)
     prompt_sets = load_sets(given["sets"], given["data"], given["limit"])
-    session = prepared(loaded, VllmEngine(), prompt_sets, wish_from(given), say)
+    session = prepared(loaded, engine, prompt_sets, wish_from(given), say)
     if report_only:
         show(write(session, folder), folder)
         return

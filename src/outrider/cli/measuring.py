@@ -17,7 +17,7 @@ from outrider.measure.prompt_sets import PromptOptions, load_prompt_set
 from outrider.measure.prompts import PromptSet
 
 DEFAULT_SETS = ("demo-humaneval", "demo-mt-bench")
-GRID = (1, 2, 4, 8, 16, 32, 64, 128)
+GRID: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128)
 QUICK: Mapping[str, Any] = {"output_tokens": 32, "natural_end": 4, "trials": 2}
 
 
@@ -116,8 +116,8 @@ OPTIONS = (
         "sets",
         multiple=True,
         metavar="NAME[=PATH]",
-        help="Prompt set: humaneval, gsm8k, mt-bench, spec-bench/rag, your own .jsonl, … (docs/prompt-sets.md); default: two small "
-        "ones that come with Outrider.",
+        help="Prompt set: humaneval, gsm8k, mt-bench, spec-bench/rag, your own .jsonl, … (docs/prompt-sets.md); default: two "
+        "small ones that come with Outrider.",
     ),
     click.option(
         "--data",

@@ -1,0 +1,196 @@
+"""The run: what fails stands alone, what is done stays done. Scripted servers and loads; the real ones are in tests/engine."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from outrider.bench.arms import plan_arms
+from outrider.bench.document import Settings
+from outrider.bench.folder import RunFolder
+from outrider.bench.matrix import CellKey
+from outrider.bench.run import Bench, BenchPlan
+from outrider.core.errors import EngineStartFailed, MeasurementError
+from outrider.engines.sim.adapter import SimEngine
+from outrider.measure.load import LoadPlan, LoadResult
+from outrider.measure.prompts import Prompt, PromptSet
+from outrider.measure.records import RequestRecord, TokenEvent
+from outrider.stack.load import load_stack
+
+
+@dataclass
+class ScriptedServer:
+    """A server that is nowhere; it lives until it is told to die."""
+
+    url: str = "http://127.0.0.1:9"
+    engine_url: str = "http://127.0.0.1:9"
+    facts: dict[str, object] = field(default_factory=lambda: {"device": "cpu"})
+    alive: bool = True
+
+    def tail(self) -> Sequence[str]:
+        """Its last words."""
+        return ("out of memory",)
+
+    def stop(self) -> None:
+        """End."""
+        self.alive = False
+
+
+@dataclass
+class Script:
+    """What happens: which arms do not start, at which load the server dies, the user interrupts, or the generator fails."""
+
+    refuse: frozenset[str] = frozenset()
+    die_at: int = -1
+    interrupt_at: int = -1
+    fail_at: int = -1
+    loads: int = 0
+    starts: list[str] = field(default_factory=list)
+    servers: list[ScriptedServer] = field(default_factory=list)
+
+    def start(self, stack: Path, log: Path, timeout_s: float, say: Callable[[str], None]) -> ScriptedServer:
+        """As `Service.start`."""
+        self.starts.append(stack.stem)
+        if stack.stem in self.refuse:
+            raise EngineStartFailed("it does not start", log_tail=("no such head",))
+        self.servers.append(ScriptedServer())
+        return self.servers[-1]
+
+    def run(self, plan: LoadPlan, folder: Path, progress: Callable[[int, int], None]) -> LoadResult:
+        """As a load runner: ten tokens a request, or the scripted trouble."""
+        self.loads += 1
+        if self.loads == self.interrupt_at:
+            raise KeyboardInterrupt
+        if self.loads == self.fail_at:
+            raise MeasurementError("the load generator died")
+        dies = self.loads == self.die_at
+        if dies:
+            self.servers[-1].alive = False
+        records = tuple(
+            RequestRecord(
+                str(number),
+                plan.prompts[number % len(plan.prompts)].id,
+                0,
+                number * 1.0,
+                number + 0.9,
+                () if dies else tuple(TokenEvent(number + 0.1 * step, 1) for step in range(1, 9)),
+                output_tokens=None if dies else 8,
+                outcome="refused" if dies else "ok",
+                reason="connection refused" if dies else "",
+            )
+            for number in range(plan.requests)
+        )
+        return LoadResult(records, 0.0, float(plan.requests), "scripted")
+
+
+def bench(folder: Path, script: Script, said: list[str], trials: int = 2) -> Bench:
+    """A bench of two arms, one set, one concurrency."""
+    prompts = PromptSet("toy", tuple(Prompt(f"toy/{n}", ("hello",)) for n in range(4)), "toy", "0" * 64)
+    settings = Settings(
+        concurrency=[1],
+        trials=trials,
+        output_tokens=8,
+        requests={1: 3},
+        warmup=0,
+        temperature=0.0,
+        natural_end_prompts=0,
+        natural_end_tokens=8,
+    )
+    plan = BenchPlan(tuple(plan_arms(load_stack(None), (), 1)), (prompts,), settings)
+    return Bench(plan, RunFolder(folder), script, SimEngine(), script.start, said.append)
+
+
+def states(folder: Path, trials: int = 2) -> dict[str, str]:
+    """Reason by cell that is there; empty for one that ran."""
+    found = {}
+    for arm in ("baseline", "ngram-k3"):
+        for trial in range(1, trials + 1):
+            run = RunFolder(folder).load(CellKey(arm, "toy", 1, trial))
+            if run is not None:
+                found[run.key.id] = run.reason
+    return found
+
+
+def test_a_whole_run(tmp_path: Path) -> None:
+    """Every cell runs, the order is kept, the servers are stopped."""
+    script, said = Script(), list[str]()
+    bench(tmp_path, script, said).run()
+    assert states(tmp_path) == dict.fromkeys(
+        ["baseline.toy.c1.t1", "baseline.toy.c1.t2", "ngram-k3.toy.c1.t1", "ngram-k3.toy.c1.t2"], ""
+    )
+    assert script.starts == ["baseline", "ngram-k3", "baseline"]
+    assert not any(server.alive for server in script.servers)
+    assert any("[4/4]" in line for line in said)
+
+
+def test_an_interrupted_run_goes_on_at_the_next_cell(tmp_path: Path) -> None:
+    """What was done before the interrupt is not done again."""
+    first = Script(interrupt_at=3)
+    with pytest.raises(KeyboardInterrupt):
+        bench(tmp_path, first, []).run()
+    assert len(states(tmp_path)) == 2
+    assert not any(server.alive for server in first.servers)
+    second, said = Script(), list[str]()
+    bench(tmp_path, second, said).run()
+    assert second.loads == 2
+    assert len(states(tmp_path)) == 4
+    assert "going on" in said[0]
+
+
+def test_a_baseline_that_fails_leaves_the_other_arms(tmp_path: Path) -> None:
+    """The arm's cells say why; the other arm is measured; next time the failed ones are tried again."""
+    bench(tmp_path, Script(refuse=frozenset({"baseline"})), []).run()
+    found = states(tmp_path)
+    assert "no such head" in found["baseline.toy.c1.t1"]
+    assert found["ngram-k3.toy.c1.t2"] == ""
+    again = Script()
+    bench(tmp_path, again, []).run()
+    assert again.loads == 2
+    assert set(states(tmp_path).values()) == {""}
+
+
+def test_a_server_that_dies_half_way_is_started_once_more(tmp_path: Path) -> None:
+    """Its cell failed with the server's last words, the next cell of the block runs on a new server."""
+    script = Script(die_at=2)
+    bench(tmp_path, script, []).run()
+    found = states(tmp_path)
+    assert "the server ended: out of memory" in found["ngram-k3.toy.c1.t1"]
+    assert found["ngram-k3.toy.c1.t2"] == ""
+    assert script.starts == ["baseline", "ngram-k3", "ngram-k3", "baseline"]
+
+
+def test_a_generator_that_dies_costs_one_cell(tmp_path: Path) -> None:
+    """One cell failed, three stand."""
+    bench(tmp_path, Script(fail_at=1), []).run()
+    assert [reason for reason in states(tmp_path).values() if reason] == ["the load generator died"]
+
+
+def test_other_settings_are_refused_more_trials_are_not(tmp_path: Path) -> None:
+    """A folder never mixes two kinds of cells; adding trials goes on."""
+    bench(tmp_path, Script(), []).run()
+    more = Script()
+    bench(tmp_path, more, [], trials=3).run()
+    assert more.loads == 2
+    other = bench(tmp_path, Script(), [])
+    other.plan = BenchPlan(
+        other.plan.arms, other.plan.prompt_sets, other.plan.settings.model_copy(update={"output_tokens": 9})
+    )
+    with pytest.raises(MeasurementError, match="other settings"):
+        other.run()
+
+
+def test_two_runs_cannot_share_a_folder(tmp_path: Path) -> None:
+    """The second is refused while the first holds it."""
+    with RunFolder(tmp_path).locked(), pytest.raises(MeasurementError, match="another run"):
+        bench(tmp_path, Script(), []).run()
+
+
+def test_a_damaged_cell_counts_as_not_run(tmp_path: Path) -> None:
+    """Half a file is measured again, not believed."""
+    bench(tmp_path, Script(), []).run()
+    path = tmp_path / "cells" / "baseline.toy.c1.t1.json"
+    path.write_text(path.read_text()[:40])
+    again = Script()
+    bench(tmp_path, again, []).run()
+    assert again.loads == 1
