@@ -222,7 +222,7 @@ def test_labels_become_caveats() -> None:
         "caveat/cpu",
     } <= ids
     assert found.answers[0].text.startswith("With the acceptance assumed here: ")
-    assert "One trial only" in found.answers[0].text
+    assert "Only 1 trial: no usable intervals" in found.answers[0].text
     assert "a model card" in answer(found, "caveat/synthetic-acceptance").text
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from outrider.bench.analysis import analyse
 from outrider.bench.document import Interval, RunDocument
+from outrider.bench.recommend import pays
 from outrider.bench.schedule import (
     Worth,
     accept,
@@ -20,6 +21,7 @@ from outrider.bench.schedule import (
     propose,
     worths,
 )
+from outrider.bench.statistics import ratio_interval
 from outrider.core.errors import MeasurementError
 from tests.bench.simulated import Run, baseline, eagle, p_eagle, simulate
 
@@ -79,6 +81,15 @@ def test_a_tie_goes_to_the_shorter_draft() -> None:
     best = best_at([Worth(1, 5, ratio(1.5)), Worth(1, 3, ratio(1.5))], 1)
     assert best is not None
     assert best.draft_length == 3
+
+
+def test_two_trials_must_each_reach_1_05() -> None:
+    """Student t of two trials is too wide to use: 1.10 and 1.06 pay, 1.20 and 1.04 do not, three trials need their interval."""
+    assert pays(ratio_interval({1: 1.10, 2: 1.06}, {1: 1.0, 2: 1.0}))
+    assert not pays(ratio_interval({1: 1.20, 2: 1.04}, {1: 1.0, 2: 1.0}))
+    assert not pays(ratio_interval({1: 1.3, 2: 1.06, 3: 1.06}, dict.fromkeys((1, 2, 3), 1.0)))
+    assert pays(ratio_interval({1: 1.02, 2: 1.021, 3: 1.02}, dict.fromkeys((1, 2, 3), 1.0)))
+    assert not pays(ratio_interval({1: 1.04}, {1: 1.0}))
 
 
 worth = st.builds(

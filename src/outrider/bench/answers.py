@@ -150,8 +150,11 @@ def _tail(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
     """The p99 difference under rejection: what a reader sees when drafts are thrown away."""
     absolute = document.labels.absolute_times
     parts, values, worse = [], {}, False
-    for figure, name in (("step_gap_ms.p99", "step gap p99"), ("e2e_ms.p99", "E2E p99")):
-        found = tails(document, arm, prompt_set, figure)
+    for kind, name in (("step_gap_ms", "step gap"), ("e2e_ms", "E2E")):
+        by_percent = [
+            (percent, tails(document, arm, prompt_set, f"{kind}.p{percent}")) for percent in (99, 95)
+        ]
+        percent, found = next(((p, rows) for p, rows in by_percent if rows), (0, []))
         if not found:
             continue
         worst = max(found, key=_share)
@@ -159,10 +162,10 @@ def _tail(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
         said = [f"{difference(worst, absolute)} at {at_once(worst.concurrency)}"]
         if best is not worst:
             said.append(f"{difference(best, absolute)} at {at_once(best.concurrency)}")
-        parts.append(f"{name} is {' and '.join(said)}")
+        parts.append(f"{name} p{percent} is {' and '.join(said)}")
         worse |= worst.difference_ms.value > 0 and proven(worst.difference_ms, 0.0)
         for one in found:
-            values[f"{figure}@{one.concurrency}"] = one.difference_ms.value
+            values[f"{kind}.p{percent}@{one.concurrency}"] = one.difference_ms.value
     if not parts:
         return None
     rejected = _rejected(document, arm, prompt_set)
@@ -203,6 +206,14 @@ def _cells(document: RunDocument, arm: str, prompt_set: str) -> list[Acceptance]
     ]
 
 
+def _natural_length(document: RunDocument, arm: str, prompt_set: str) -> float | None:
+    """AL of answers to their natural end, where measured: past it, a forced text repeats itself and drafts too well."""
+    rows = [
+        row for row in document.natural_end if (row.arm, row.prompt_set, row.state) == (arm, prompt_set, "ok")
+    ]
+    return rows[0].acceptance.length if rows else None
+
+
 def _rejected(document: RunDocument, arm: str, prompt_set: str) -> float | None:
     rate = pooled_acceptance(_cells(document, arm, prompt_set)).rate
     return None if rate is None else 1 - rate
@@ -212,7 +223,9 @@ def _degrades(document: RunDocument, arm: str) -> Answer | None:
     """The prompt sets on which the draft degrades: AL - 1 much lower than on its best set, or slower than no draft."""
     lengths: dict[str, float] = {}
     for prompts in sets(document):
-        length = pooled_acceptance(_cells(document, arm, prompts)).length
+        length = _natural_length(document, arm, prompts)
+        if length is None:
+            length = pooled_acceptance(_cells(document, arm, prompts)).length
         if length is not None:
             lengths[prompts] = length
     slow = {

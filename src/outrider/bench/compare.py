@@ -19,6 +19,7 @@ from outrider.core.errors import MeasurementError
 
 LEAST_LENGTH = 1.05
 TOLERANCE = 0.03
+_LEAST_DRAFTS = 200
 _LEAST_RATE = 0.05  # a position accepted less often than this is no gate
 _LARGEST_FILE_BYTES = 200_000_000
 ALL = "all"
@@ -300,6 +301,9 @@ def _acceptance_checks(
             old, new = _both([pair for pair in mine if pair.reference.prompt_set == prompts], sampled)
             if 1 + old.gain < LEAST_LENGTH:
                 notes.append(f"{arm} on {prompts}: AL {1 + old.gain:.3f} in the reference is no gate")
+                continue
+            if min(old.drafts, new.drafts) < _LEAST_DRAFTS:
+                notes.append(f"{arm} on {prompts}: fewer than {_LEAST_DRAFTS} drafts are no gate")
                 continue
             checks.append(less_accepted(Part("AL - 1", arm, prompts), old, new, tolerance))
         for position in range(before.positions):

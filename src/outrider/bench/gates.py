@@ -132,11 +132,13 @@ class Accepted:
 
     def counting_variance(self, position: int | None = None) -> float:
         """Variance of the run's value if each draft were drawn by itself."""
-        if not self.sampled or not self.drafts:
+        if not self.drafts:
             return 0.0
-        if position is not None:
+        if position is not None:  # few counts: one text that went another way moves them, greedy or not
             rate = self.rate(position)
             return rate * (1 - rate) / self.drafts
+        if not self.sampled:
+            return 0.0
         square = sum((2 * place + 1) * self.rate(place) for place in range(self.positions))
         return max(square - self.gain**2, 0.0) / self.drafts
 

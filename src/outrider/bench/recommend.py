@@ -1,7 +1,7 @@
 """For which traffic and load to switch the draft on: one sentence for the run and one for each prompt set.
 
 The rule: at a concurrency, the arm with the largest speed-up among those whose 95 % interval lies above 1; where none does, the
-draft stays off. With a single trial there is no interval: 1.05 is asked instead, and the sentence says so.
+draft stays off. Fewer than three trials make no usable interval: each of them must reach 1.05 instead, and the sentence says so.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from itertools import groupby
 from outrider.bench.document import Answer, Interval, RunDocument, Speedup
 from outrider.bench.words import arms, at_once, difference, listed, proven, sets, speedups, tails, times
 
-ONE_TRIAL_AT_LEAST = 1.05
+EACH_TRIAL_AT_LEAST = 1.05
+_T_OF_TWO = 12.7062  # Student t, 97.5 %, one degree of freedom
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +25,14 @@ class Choice:
 
 
 def pays(ratio: Interval) -> bool:
-    """Whether a speed-up is surely above 1."""
+    """Whether a speed-up is surely above 1: its interval lies above 1 or, of one or two trials, each reached 1.05."""
+    if ratio.low is not None and (ratio.low > 1 or ratio.n > 2):
+        return ratio.low > 1
     if ratio.low is None:
-        return ratio.value >= ONE_TRIAL_AT_LEAST
-    return ratio.low > 1
+        return ratio.value >= EACH_TRIAL_AT_LEAST
+    # The two trials lie half an interval apart, without Student's t: the smaller one follows.
+    smaller: float = ratio.value * (ratio.low / ratio.value) ** (1 / _T_OF_TWO)
+    return smaller >= EACH_TRIAL_AT_LEAST
 
 
 def choices(document: RunDocument, prompt_set: str) -> list[Choice]:
@@ -58,9 +63,9 @@ def _assumed(document: RunDocument) -> str:
     return "With the acceptance assumed here: " if document.labels.acceptance == "synthetic" else ""
 
 
-def _single(found: list[Choice]) -> str:
-    known = [choice.best for choice in found if choice.best]
-    return " One trial only: no intervals." if any(one.ratio.low is None for one in known) else ""
+def _few(found: list[Choice]) -> str:
+    fewest = min((choice.best.ratio.n for choice in found if choice.best), default=3)
+    return "" if fewest > 2 else f" Only {fewest} trial{'s' if fewest > 1 else ''}: no usable intervals."
 
 
 def _overall(document: RunDocument, by_set: dict[str, list[Choice]]) -> Answer:
@@ -81,7 +86,7 @@ def _overall(document: RunDocument, by_set: dict[str, list[Choice]]) -> Answer:
     if off:
         names = "all traffic measured" if not on else listed(off)
         text = f"{text} Leave it off for {names}: no arm was surely quicker than no draft there.".strip()
-    text = f"{_assumed(document)}{text}{_single([choice for found in by_set.values() for choice in found])}"
+    text = f"{_assumed(document)}{text}{_few([choice for found in by_set.values() for choice in found])}"
     return Answer(id="recommendation", text=text, values=values, good=bool(on))
 
 
@@ -126,7 +131,7 @@ def _of_set(document: RunDocument, prompt_set: str, found: list[Choice]) -> Answ
         ]
     return Answer(
         id=f"recommendation/{prompt_set}",
-        text=f"{_assumed(document)}For {prompt_set}: {', '.join(parts)}.{_single(found)}",
+        text=f"{_assumed(document)}For {prompt_set}: {', '.join(parts)}.{_few(found)}",
         prompt_set=prompt_set,
         values=values,
         good=any(choice.best for choice in found),
