@@ -6,6 +6,7 @@ next cell when it is started again.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -155,6 +156,8 @@ class Bench:
                 run = CellRun(key, self._order, started, self._device(), took, "", *found)
                 self._done.append(took)
             self.folder.save(run)
+            if found is not None:  # what the generator leaves of a failed cell may say why
+                shutil.rmtree(self.folder.path / "work" / key.id, ignore_errors=True)
             self.say(f"{head}: {_outcome(run)} ({took:.0f} s){self._left(total)}")
 
     def _start(self, arm: str) -> Server:

@@ -47,6 +47,11 @@ COMMANDS = {
         "forecast_command",
         "Say what a draft would be worth here, before its weights are fetched.",
     ),
+    "tune": (
+        "outrider.cli.tune",
+        "tune_command",
+        "Measure which draft length pays at which batch, and write it into the stack.",
+    ),
     "key": ("outrider.cli.key", "key_command", "Make an API key and the hash that goes into the stack."),
 }
 
