@@ -1,0 +1,57 @@
+"""The whole way once: the real load generator against a scripted engine, its records and counters, and the figures of them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from outrider.bench.figures import CellData, FigureRules, figures, verdict
+from outrider.bench.window import SteadyRule
+from outrider.engines.sim.adapter import SimEngine
+from outrider.measure.aiperf import AiperfRunner
+from outrider.measure.load import LoadPlan
+from outrider.measure.prompts import Prompt
+from outrider.measure.sampling import CounterSampler
+from tests.front.harness import Bed, bed
+
+
+@pytest.fixture(name="bed")
+def fixture_bed() -> Iterator[Bed]:
+    """Processes of one test."""
+    with bed() as made:
+        yield made
+
+
+def test_figures_of_a_scripted_engine_are_its_script(bed: Bed, tmp_path: Path) -> None:
+    """TTFT 50 ms, a step each 22.5 ms of 2 or 3 tokens (AL 2.5, TPOT 9.0 ms), four at once: found in a steady window."""
+    sim = bed.sim(ttft_ms=50, step_ms=22.5, chunk_tokens="2,3", draft="ngram", draft_length=3)
+    plan = LoadPlan(
+        url=f"http://127.0.0.1:{sim.port}",
+        model="sim",
+        prompts=tuple(Prompt(f"set/{number}", (f"question {number}",)) for number in range(8)),
+        concurrency=4,
+        requests=32,
+        warmup_requests=4,
+        output_tokens=101,
+        timeout_s=60.0,
+    )
+    engine = SimEngine()
+    with CounterSampler(engine, f"http://127.0.0.1:{sim.port}/metrics") as sampler:
+        load = AiperfRunner(engine.request_acceptance).run(plan, tmp_path / "cell", lambda done, of: None)
+    cell = CellData(load, sampler.trace(), 4, 3)
+    found = figures([cell], rules=FigureRules(steady=SteadyRule(3.0, 5.0)))
+    assert verdict(found) == ""
+    assert (found.requests, found.ok, found.output_tokens) == (32, 32, 3232)
+    assert found.steady, found.steady_reason
+    assert found.tpot_ms.p50 == pytest.approx(9.0, rel=0.05)
+    assert found.step_ms == pytest.approx(22.5, rel=0.05)
+    assert found.tokens_per_chunk == pytest.approx(2.5)
+    assert found.running_mean == pytest.approx(4, abs=0.2)
+    # A request lasts 50 ms + 40 steps = 0.95 s; what the generator takes between two requests is not the engine's.
+    assert found.output_tok_s == pytest.approx(4 * 101 / 0.95, rel=0.1)
+    assert found.peak_tok_s is not None
+    assert found.peak_tok_s >= found.output_tok_s
+    assert found.acceptance.length == pytest.approx(2.5, rel=0.02)
+    assert found.acceptance.tokens_per_step == pytest.approx(2.5, rel=0.02)
+    assert found.acceptance.draft_coverage == pytest.approx(1.0)
+    assert not [warning for warning in found.warnings if "coarse" in warning]
