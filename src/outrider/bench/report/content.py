@@ -86,7 +86,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the report with a heading. `legend` names the arms whose swatches stand above its pictures."""
+    """A part of the report with a heading.
+
+    `seen` explains its pictures, `legend` names the arms whose swatches stand above them.
+    """
 
     id: str
     title: str
@@ -94,8 +97,8 @@ class Section:
     blocks: tuple[Block, ...] = ()
     legend: tuple[str, ...] = ()
     terms: tuple[tuple[str, str], ...] = ()
-    listed: tuple[str, ...] = ()
     code: str = ""
+    seen: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,30 +19,21 @@ def speedup_section(document: RunDocument, looks: Looks) -> Section:
     """Speed-up over measured running requests, one panel a set, and where each arm crosses 1."""
     blocks = []
     drafts = tuple(arm.name for arm in document.arms if arm.name != BASELINE)
-    panels, tables = [], []
-    for place, name in enumerate(sets_with(document, document.speedups)):
-        points = [
-            one
-            for one in document.speedups
-            if one.prompt_set == name and one.running > 0 and one.arm in looks
-        ]
-        if points:
-            told = f"Speed-up over the baseline on {name} against measured running requests; the figures are in the table."
-            panels.append(
-                pictures.panel(
-                    f"speedup-{place}", name, told, partial(pictures.speedup, points=points, looks=looks)
-                )
-            )
-        tables.append(_speedup_table(document, name, place))
-    if tables:
-        blocks.append(Block(tuple(panels), tuple(tables)))
+    panels = []
+    known = [one for one in document.speedups if one.running > 0 and one.arm in looks]
+    for place, name in enumerate(sets_with(document, known)):
+        points = [one for one in known if one.prompt_set == name]
+        told = f"Speed-up over the baseline on {name} against measured running requests; the figures are in the table."
+        paint = partial(pictures.speedup, points=points, looks=looks, all_points=known)
+        panels.append(pictures.panel(f"speedup-{place}", name, told, paint))
+    if document.speedups:
+        blocks.append(Block(tuple(panels), (_speedup_table(document),)))
     if document.crossovers:
         blocks.append(
             Block(tables=(_crossover_table(document.crossovers),), title="Where an arm stops paying")
         )
     lines = [
-        "Output tokens per second of the arm over the baseline's in the same cell. Above the line at 1.0 the draft pays."
-        " Bars: 95 % interval over trials. Hollow marker: not steady.",
+        "Output tokens per second of the arm over the baseline's in the same cell. Above 1.0 the draft pays.",
     ]
     if not document.speedups:
         lines = [
@@ -50,27 +41,36 @@ def speedup_section(document: RunDocument, looks: Looks) -> Section:
         ]
     elif all(one.ratio.low is None for one in document.speedups):
         lines.append("No intervals: they need at least two trials of both the arm and the baseline.")
-    return Section("speedup", "Speed-up", tuple(lines), tuple(blocks), legend=drafts if panels else ())
+    seen = ("Whiskers: 95 % interval over trials. Hollow marker: not steady.",) if panels else ()
+    legend = drafts if panels else ()
+    return Section("speedup", "Speed-up", tuple(lines), tuple(blocks), legend=legend, seen=seen)
 
 
-def _speedup_table(document: RunDocument, prompt_set: str, place: int) -> Table:
-    mine = [one for one in document.speedups if one.prompt_set == prompt_set]
-    steps = sorted({one.concurrency for one in mine})
-    at = {(one.arm, one.concurrency): one for one in mine}
+def _speedup_table(document: RunDocument) -> Table:
+    steps = sorted({one.concurrency for one in document.speedups})
+    at = {(one.prompt_set, one.arm, one.concurrency): one for one in document.speedups}
     rows = []
-    for arm in (arm.name for arm in document.arms if any(one.arm == arm.name for one in mine)):
-        items = [_speedup_item(at.get((arm, step)), step) for step in steps]
-        rows.append(Row((Item(clean(arm)), *items), arm=arm, prompt_set=prompt_set))
-    columns = (Column("arm", words=True), *(Column(str(step), "concurrency") for step in steps))
-    caption = f"{clean(prompt_set)}: speed-up, 95 % interval, b = measured running requests"
-    return Table(f"speedups-{place}", caption, columns, tuple(rows))
+    for prompt_set in sets_with(document, document.speedups):
+        first = True
+        for arm in dict.fromkeys(one.arm for one in document.speedups if one.prompt_set == prompt_set):
+            items = [_speedup_item(at.get((prompt_set, arm, step)), step) for step in steps]
+            heads = (Item(clean(prompt_set)), Item(clean(arm)))
+            rows.append(Row((*heads, *items), arm=arm, prompt_set=prompt_set, first=first))
+            first = False
+    columns = (
+        Column("prompt set", words=True),
+        Column("arm", words=True),
+        *(Column(str(step), "concurrency") for step in steps),
+    )
+    caption = "Speed-up; beneath it the 95 % interval and b, the measured running requests"
+    return Table("speedups", caption, columns, tuple(rows), heads=2)
 
 
 def _speedup_item(found: Speedup | None, step: int) -> Item:
     if found is None:
         return Item(NONE, concurrency=step)
     r = found.ratio
-    span = f"{r.low:.2f}–{r.high:.2f}\n" if r.low is not None and r.high is not None else ""
+    span = f"{r.low:.2f}–{r.high:.2f}, " if r.low is not None and r.high is not None else ""
     steady = "" if found.steady else "\nnot steady"
     clear = (r.low if r.low is not None else r.value) > 1 or (r.high if r.high is not None else r.value) < 1
     mark: Mark = "" if not clear else "good" if r.value > 1 else "bad"
@@ -133,11 +133,11 @@ def map_section(document: RunDocument, looks: Looks) -> Section:
         panels.append(pictures.panel(f"map-{place}", title, told, paint))
     lines = (
         "A step with a draft takes T(b, K), without one T(b, 0). The ratio is the acceptance length (AL) that breaks even: "
-        "speed-up = AL × T(b, 0) ÷ T(b, K). Solid: AL needed. Dashed: AL measured. Green between them: it pays; red: it costs.",
+        "speed-up = AL × T(b, 0) ÷ T(b, K).",
     )
-    return Section(
-        "map", "Step time and break-even", lines, (Block(tuple(panels), (_map_table(steps, order),)),)
-    )
+    seen = ("Solid line: AL needed. Dashed: AL measured. Green between them: the draft pays; red: it costs.",)
+    blocks = (Block(tuple(panels), (_map_table(steps, order),)),)
+    return Section("map", "Step time and break-even", lines, blocks, seen=seen)
 
 
 def _map_table(steps: Sequence[StepCost], order: Sequence[str]) -> Table:
@@ -153,7 +153,7 @@ def _map_table(steps: Sequence[StepCost], order: Sequence[str]) -> Table:
                 continue
             had = one.acceptance_length
             mark: Mark = "" if had is None else "good" if had >= one.break_even_length else "bad"
-            note = f"AL {ratio(had)}\nb {number(one.running)}"
+            note = f"AL {ratio(had)}, b {number(one.running)}"
             items.append(
                 Item(
                     ratio(one.break_even_length), note, mark, "break_even_length", one.break_even_length, step

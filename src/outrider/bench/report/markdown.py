@@ -6,12 +6,12 @@ import re
 
 from outrider.bench.document import RunDocument
 from outrider.bench.report.compose import compose
-from outrider.bench.report.content import Block, Item, Row, Section, Table
+from outrider.bench.report.content import Block, Column, Item, Row, Section, Table
 
 _SPECIAL = re.compile(r"([\\`*<>|\[\]]|(?<!\w)_|_(?!\w)|~(?=~))")
 _SIGNS = {"good": "▲ ", "bad": "▼ "}
 _ANSWERS = {"good": "✓ Good:", "bad": "✗ Bad:", "caveat": "△ Caveat:"}
-MOST_COLUMNS = 12
+WIDEST = 118
 
 
 def render_markdown(document: RunDocument) -> str:
@@ -20,6 +20,7 @@ def render_markdown(document: RunDocument) -> str:
     parts = [f"# {escape(report.title)}", escape(report.subtitle)]
     for kind, text in report.banners:
         parts.append(f"> **{'Incomplete' if kind == 'bad' else 'Caveat'}:** {escape(text)}")
+    parts.append("The same numbers with pictures: `report.html`, beside this file.")
     parts.append("## What was run")
     parts.append("\n".join(f"- {escape(name)}: {escape(text)}" for name, text in report.run))
     parts.append(_table(report.arms))
@@ -54,24 +55,55 @@ def _block(block: Block) -> list[str]:
 
 def _table(table: Table) -> str:
     """One table, or several with the same heads where it is too wide to be read as text."""
-    heads, rest = table.heads, list(range(table.heads, len(table.columns)))
-    step = MOST_COLUMNS - heads
-    parts = [rest[at : at + step] for at in range(0, len(rest), step)] or [[]]
+    parts = _parts(table)
     shown = []
     for place, part in enumerate(parts):
         title = f"**{escape(table.caption)}**" + (f" ({place + 1} of {len(parts)})" if len(parts) > 1 else "")
-        shown.append(title + "\n\n" + _aligned(table, [*range(heads), *part], with_messages=place == 0))
+        shown.append(title + "\n\n" + _aligned(table, [*range(table.heads), *part]))
     shown += ["\n".join(f"- {escape(note)}" for note in table.notes)] if table.notes else []
     return "\n\n".join(shown)
 
 
-def _aligned(table: Table, columns: list[int], *, with_messages: bool) -> str:
+def _parts(table: Table) -> list[list[int]]:
+    """Columns after the heads, cut where a column, or a group that fits a line of its own, would pass the widest line."""
+    widths = [
+        max([len(_head(column)), *(len(_text(row, at, table.heads)) for row in table.rows)]) + 3
+        for at, column in enumerate(table.columns)
+    ]
+    room = WIDEST - sum(widths[: table.heads])
+    parts: list[list[int]] = [[]]
+    for group in _groups(table):
+        left = room - sum(widths[at] for at in parts[-1])
+        needed = sum(widths[at] for at in group)
+        if parts[-1] and left < needed <= room:
+            parts.append([])
+        for at in group:
+            if parts[-1] and sum(widths[i] for i in parts[-1]) + widths[at] > room:
+                parts.append([])
+            parts[-1].append(at)
+    return parts
+
+
+def _groups(table: Table) -> list[list[int]]:
+    """Columns after the heads, neighbours of one group together."""
+    found: list[list[int]] = []
+    for at in range(table.heads, len(table.columns)):
+        group = table.columns[at].group
+        if group and found and table.columns[found[-1][-1]].group == group:
+            found[-1].append(at)
+        else:
+            found.append([at])
+    return found
+
+
+def _head(column: Column) -> str:
+    return escape(f"{column.group} {column.head}".strip())
+
+
+def _aligned(table: Table, columns: list[int]) -> str:
     names = [table.columns[at] for at in columns]
-    lines = [[escape(f"{one.group} {one.head}".strip()) for one in names]]
-    for row in table.rows:
-        if row.message and not with_messages:
-            continue
-        lines.append([_text(row, at, table.heads) for at in columns])
+    lines = [[_head(one) for one in names]]
+    lines += [[_text(row, at, table.heads) for at in columns] for row in table.rows]
     widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
     words = [one.words for one in names]
     rule = [
@@ -93,7 +125,9 @@ def _aligned(table: Table, columns: list[int], *, with_messages: bool) -> str:
 
 def _text(row: Row, at: int, heads: int) -> str:
     if row.message and at >= heads:
-        return escape(row.message) if at == heads else ""
+        return (
+            escape(row.message.partition(":")[0]) if at == heads else ""
+        )  # the reason: Cells that do not stand
     return _item(row.items[at]) if at < len(row.items) else ""
 
 

@@ -18,11 +18,11 @@ Looks = Mapping[str, Look]
 def cost_section(document: RunDocument, looks: Looks) -> Section:
     """USD per 1M output tokens, own arms and commercial models."""
     if not document.costs:
-        line = "No cost: the stack names no price. Give the accelerator's USD per hour under `price` in the stack, then repeat."
+        line = 'No cost: the stack names no price. Give the accelerator\'s USD per hour under "price" in the stack, then repeat.'
         if document.price is not None:
             line = "No cost: a price is set, but no cell has a throughput to divide it by."
         return Section("cost", "Cost", (line,))
-    panels, tables = [], []
+    panels = []
     for place, name in enumerate(sets_with(document, document.costs)):
         mine = [one for one in document.costs if one.prompt_set == name]
         bars = _bars(mine, looks)
@@ -31,13 +31,16 @@ def cost_section(document: RunDocument, looks: Looks) -> Section:
             height = 46.0 + 15 * len(bars)
             paint = partial(pictures.cost, bars=bars, looks=looks)
             panels.append(pictures.panel(f"cost-{place}", name, told, paint, (pictures.SIZE[0], height)))
-        tables.append(_cost_table(mine, name, place, looks))
     lines = (
         "Accelerators × USD per hour ÷ output tokens per hour, at the stated concurrency, busy all hour; hatched: "
         "list price of a commercial model for the same mix of input and output. A price says nothing about quality.",
     )
     return Section(
-        "cost", "Cost", lines, (Block(tuple(panels), tuple(tables)),), legend=tuple(looks) if panels else ()
+        "cost",
+        "Cost",
+        lines,
+        (Block(tuple(panels), (_cost_table(document, looks),)),),
+        legend=tuple(looks) if panels else (),
     )
 
 
@@ -46,36 +49,59 @@ def _bars(costs: Sequence[Cost], looks: Looks) -> list[pictures.Bar]:
     bars = []
     for step in chosen([one.concurrency for one in own if one.concurrency is not None]):
         at = {one.name: one.usd_per_million_output_tokens for one in own if one.concurrency == step}
-        bars += [pictures.Bar(f"{arm}, C {step}", at[arm], arm) for arm in looks if arm in at]
-    bars += [pictures.Bar(one.name, one.usd_per_million_output_tokens) for one in costs if one.commercial]
+        bars += [pictures.Bar(f"{arm}, C {step}", at[arm], str(step), arm) for arm in looks if arm in at]
+    bars += [
+        pictures.Bar(one.name, one.usd_per_million_output_tokens, "commercial")
+        for one in costs
+        if one.commercial
+    ]
     return bars
 
 
-def _cost_table(costs: Sequence[Cost], prompt_set: str, place: int, looks: Looks) -> Table:
-    steps = sorted({one.concurrency for one in costs if one.concurrency is not None})
-    columns = (
-        Column("arm or model", words=True),
-        *(Column(str(step), "concurrency") for step in steps),
-        Column("source", words=True),
-    )
+def _cost_table(document: RunDocument, looks: Looks) -> Table:
+    steps = sorted({one.concurrency for one in document.costs if one.concurrency is not None})
     rows = []
-    for name in dict.fromkeys(one.name for one in costs):
-        mine = [one for one in costs if one.name == name]
-        at = {one.concurrency: one for one in mine}
-        source = clean("; ".join(dict.fromkeys(one.source for one in mine if one.source)))
-        items: list[Item] = [Item(clean(name))]
-        if mine[0].commercial and mine[0].concurrency is None:
-            flat = mine[0].usd_per_million_output_tokens
-            items += [Item(usd(flat), "", "", "usd_per_million_output_tokens", flat, step) for step in steps]
-            source = source if steps else f"{usd(flat)}: {source}"
-        else:
-            items += [_cost_item(at.get(step), step) for step in steps]
-        rows.append(Row((*items, Item(source)), arm=name if name in looks else "", prompt_set=prompt_set))
-    caption = f"{clean(prompt_set)}: USD per 1M output tokens, share of requests within the objective; list prices for any load"
-    return Table(f"costs-{place}", caption, columns, tuple(rows))
+    for prompt_set in sets_with(document, document.costs):
+        here = [one for one in document.costs if one.prompt_set == prompt_set]
+        first = True
+        for name in dict.fromkeys(one.name for one in here):
+            mine = [one for one in here if one.name == name]
+            rows.append(_cost_row(mine, steps, arm=name if name in looks else "", first=first))
+            first = False
+    columns = (
+        Column("prompt set", words=True),
+        Column("arm or model", words=True),
+        *(Column(step, "concurrency") for step in [str(step) for step in steps] or ["any"]),
+    )
+    caption = "USD per 1M output tokens; beneath it the share of requests within the objective. List prices hold at any load"
+    return Table("costs", caption, columns, tuple(rows), heads=2, notes=_sources(document.costs))
 
 
-def _cost_item(one: Cost | None, step: int) -> Item:
+def _cost_row(mine: Sequence[Cost], steps: Sequence[int], *, arm: str, first: bool) -> Row:
+    """One arm or model on one set."""
+    name, prompt_set = clean(mine[0].name), mine[0].prompt_set
+    at = {one.concurrency: one for one in mine}
+    flat = at.get(None)
+    items = [_cost_item(at.get(step, flat), step) for step in steps]
+    if flat and not steps:
+        items = [_cost_item(flat, None)]
+    return Row(
+        (Item(clean(prompt_set)), Item(name), *items),
+        arm=arm,
+        prompt_set=prompt_set,
+        first=first,
+    )
+
+
+def _sources(costs: Sequence[Cost]) -> tuple[str, ...]:
+    """Where the prices are from; one line a source."""
+    names: dict[str, dict[str, None]] = {}
+    for one in costs:
+        names.setdefault(clean(one.source) or "source not stated", {})[clean(one.name)] = None
+    return tuple(f"{', '.join(known)}: {source}" for source, known in names.items())
+
+
+def _cost_item(one: Cost | None, step: int | None) -> Item:
     if one is None:
         return Item(NONE, concurrency=step)
     within = f"{percent(one.within_slo_ratio)} in SLO" if one.within_slo_ratio is not None else ""

@@ -23,10 +23,11 @@ Looks = Mapping[str, Look]
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One cost: `arm` is empty for a commercial model."""
+    """One cost: `arm` is empty for a commercial model; a gap stands between groups."""
 
     label: str
     value: float
+    group: str
     arm: str = ""
 
 
@@ -37,8 +38,11 @@ def panel(
     return Panel(name, clean(title), inline(draw(size, paint), name, clean(title), clean(description)))
 
 
-def speedup(axes: Axes, points: Sequence[Speedup], looks: Looks) -> None:
-    """Ratio over measured running requests (log2), 95 % intervals, the 1.0 line; hollow markers are not steady."""
+def speedup(axes: Axes, points: Sequence[Speedup], looks: Looks, all_points: Sequence[Speedup]) -> None:
+    """Ratio over measured running requests (log2), 95 % intervals, the 1.0 line; hollow markers are not steady.
+
+    `all_points`: those of all panels, which share their axes.
+    """
     axes.axhline(1.0, color=TEXT.light, linewidth=1.1, zorder=1.5)
     for arm, look in looks.items():
         mine = sorted((one for one in points if one.arm == arm), key=lambda one: one.running)
@@ -58,9 +62,9 @@ def speedup(axes: Axes, points: Sequence[Speedup], looks: Looks) -> None:
                 markeredgecolor=edge,
                 zorder=4,
             )
-    _running_axis(axes, [one.running for one in points])
-    low = min([one.ratio.low or one.ratio.value for one in points] + [1.0])
-    high = max([one.ratio.high or one.ratio.value for one in points] + [1.0])
+    _running_axis(axes, [one.running for one in all_points])
+    low = min([one.ratio.low or one.ratio.value for one in all_points] + [1.0])
+    high = max([one.ratio.high or one.ratio.value for one in all_points] + [1.0])
     axes.set_ylim(max(0.0, low - 0.12 * (high - low) - 0.05), high + 0.08 * (high - low) + 0.05)
     axes.set_ylabel("speed-up (× baseline)")
 
@@ -144,13 +148,17 @@ def latency(axes: Axes, curves: Mapping[str, Quantiles], looks: Looks, scale: fl
 def cost(axes: Axes, bars: Sequence[Bar], looks: Looks) -> None:
     """Horizontal bars from zero, dearest label at its end; commercial models are hatched."""
     top = max(bar.value for bar in bars)
-    for place, bar in enumerate(bars):
+    places: list[float] = []
+    for at, bar in enumerate(bars):
+        new = at > 0 and bar.group != bars[at - 1].group
+        place = places[-1] + (1.6 if new else 1) if places else 0.0
+        places.append(place)
         ink = looks[bar.arm].ink if bar.arm else MUTED
         hatch = None if bar.arm else "////"
         face = ink.light if bar.arm else "none"
         axes.barh(place, bar.value, height=0.68, color=face, edgecolor=ink.light, linewidth=0.8, hatch=hatch)
         axes.text(bar.value + 0.012 * top, place, usd(bar.value), va="center", fontsize=8)
-    axes.set_yticks(range(len(bars)), [clean(bar.label) for bar in bars])
+    axes.set_yticks(places, [clean(bar.label) for bar in bars])
     axes.invert_yaxis()
     axes.set_xlim(0, top * 1.13)
     axes.grid(visible=False, axis="y")

@@ -63,12 +63,16 @@ def _quiet() -> Iterator[None]:
 
 def draw(size: tuple[float, float], paint: Callable[[Axes], None]) -> str:
     """matplotlib's SVG of one panel; `size` in points (a CSS pixel of the page, more or less)."""
+    return draw_figure(size, lambda figure: paint(figure.add_subplot()))
+
+
+def draw_figure(size: tuple[float, float], paint: Callable[[Figure], None]) -> str:
+    """matplotlib's SVG of a figure of any number of panels."""
     with _quiet():
-        figure = Figure(
-            figsize=(size[0] / 72, size[1] / 72), layout=ConstrainedLayoutEngine(h_pad=0.03, w_pad=0.03)
-        )
+        layout = ConstrainedLayoutEngine(h_pad=0.03, w_pad=0.03)
+        figure = Figure(figsize=(size[0] / 72, size[1] / 72), layout=layout)
         FigureCanvasSVG(figure)
-        paint(figure.add_subplot())
+        paint(figure)
         out = io.BytesIO()
         empty = {"Creator": None, "Date": None, "Format": None, "Type": None}
         figure.savefig(out, format="svg", transparent=True, metadata=empty)

@@ -224,7 +224,6 @@ def machine_table(document: RunDocument, prompt_set: str, place: int) -> Table:
         columns,
         rows,
         heads=2,
-        notes=notes(document, prompt_set),
     )
 
 
