@@ -38,7 +38,10 @@ def compare_command(
     favourable end of its 95 % interval, so noise alone does not trip the gate. docs/compare.md has the rule.
 
     \b
-    Exit codes: 0 nothing is worse; 1 a regression; 12 the runs are not comparable, hold too few trials, or are too noisy.
+    Exit codes:
+      0   nothing is worse
+      1   a regression
+      12  it cannot be said: not comparable, too few trials, or too noisy
     """
     found = compare(read_run(reference), read_run(candidate), Tolerances(tolerance, tolerance), force=force)
     click.echo(as_text(found) if not as_json else json.dumps(as_data(found), indent=2))
