@@ -1,5 +1,6 @@
 """The load generator as a process: found, followed, read, and gone afterwards. Against the simulated engine."""
 
+import hashlib
 import json
 import os
 import signal
@@ -89,6 +90,19 @@ def test_conversations_keys_and_what_is_kept(
     kept = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert set(kept) == {"aiperf.log", "aiperf.yaml", "aiperf-console.log", "aiperf-summary.json"}
     assert not [name for name, content in kept.items() if b"sk-secret" in content]
+
+
+def test_through_the_front(bed: Bed, runner: AiperfRunner, plan: Plan, folder: Path) -> None:
+    """Past a front that stamps the draft: every chunk's count and the request's drafts arrive as the engine sent them."""
+    sim = bed.sim(ttft_ms=20, step_ms=10, chunk_tokens="2,3")
+    rule = {"name": "bench", "sha256": hashlib.sha256(b"sk-bench").hexdigest()}
+    front = bed.front(sim, draft="eagle3", settings={"keys": [rule]})
+    asked = plan(front.port, warmup_requests=0, api_key="sk-bench")
+    result = runner.run(asked, folder, quiet)
+    assert [record.outcome for record in result.records] == ["ok"] * 6
+    assert {tuple(event.tokens for event in record.events) for record in result.records} >= {(1, 2, 3, 2, 3)}
+    assert {(record.drafts, record.proposed, record.accepted) for record in result.records} == {(4, 12, 6)}
+    assert not [warning for warning in result.warnings if "estimate" in warning]
 
 
 def test_a_server_that_dies_half_way_is_records(

@@ -110,17 +110,16 @@ def test_failed_requests() -> None:
 
 
 def test_tokens_of_one_read_are_one_event() -> None:
-    """Two chunks with one time are one event of both their tokens: the reader's zero gap is not the engine's."""
-    record = one(
-        stream(
-            (0.05, chunk(1, content="a")),
-            (0.05, chunk(3, content="b")),
-            (0.07, chunk(5, "stop", content="c")),
-            (0.07, DONE),
-        )
-    )
-    start = record.started_s
-    assert record.events == (TokenEvent(start + 0.05, 3), TokenEvent(start + 0.07, 2))
+    """Two chunks with one time are one event of both their tokens: the reader's zero gap is not the engine's, and it is told."""
+    parts = [
+        (0.05, chunk(1, content="a")),
+        (0.05, chunk(3, content="b")),
+        (0.07, chunk(5, "stop", content="c")),
+    ]
+    read = read_records([line(stream(*parts, (0.07, DONE)))])
+    start = read.records[0].started_s
+    assert read.records[0].events == (TokenEvent(start + 0.05, 3), TokenEvent(start + 0.07, 2))
+    assert ["33 % of the token chunks" in warning for warning in read.warnings] == [True]
 
 
 def test_usage_at_the_end_only_is_spread_and_said() -> None:

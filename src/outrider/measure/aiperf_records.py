@@ -26,6 +26,7 @@ from outrider.measure.streams import Stream, read_stream
 
 COUNTED = "profiling"  # aiperf's name of the phase that counts
 COARSE_TOKENS = 10  # tokens in the median event from which on gaps are called coarse, unless steps are known
+LATE_SHARE = 0.05  # chunks read together with the one before, from which on the step gaps are called coarse
 _NO_CONNECTION = ("ClientConnector", "ConnectionRefused", "ClientProxyConnection", "gaierror")
 
 AcceptanceOf = Callable[[Mapping[str, object]], RequestAcceptance | None]
@@ -177,6 +178,13 @@ def _warnings(read: list[tuple[RequestRecord, Stream]]) -> tuple[str, ...]:
     if fell := sum(stream.fell for _, stream in read):
         warnings.append(
             f"the running token count fell in {fell} answers: what it fell by was not counted again"
+        )
+    events = sum(len(record.events) for record, _ in good)
+    late = sum(stream.late for _, stream in good)
+    if late > LATE_SHARE * (events + late):
+        warnings.append(
+            f"{100 * late / (events + late):.0f} % of the token chunks were read with the one before: the load generator "
+            "or the server was late, so step gaps are coarser than the engine's steps; give the machine more cores"
         )
     if coarse := sum(_coarse(record) for record, _ in good):
         warnings.append(

@@ -32,6 +32,7 @@ class Stream:
 
     `done`: it ended as it should. `error`: what the server said went wrong inside the stream, `error_code` its HTTP code or 0.
     `last_chunk` is the last one with a usage, whole: engines put what they say of drafts there. `fell`: the running count fell.
+    `late`: events that came in one read with the one before, and were made one with it.
     """
 
     events: tuple[TokenEvent, ...] = ()
@@ -47,6 +48,7 @@ class Stream:
     last_chunk: Mapping[str, Any] = field(default_factory=dict)
     estimated: bool = False
     fell: bool = False
+    late: int = 0
 
 
 class _Reading:
@@ -121,9 +123,10 @@ class _Reading:
         estimated = bool(self.output) and not self.counted_while_streaming
         total = self.usage["completion_tokens"] if self.usage else None
         growth = list(_spread(self.output, total)) if estimated else self.growth
+        events = _merged(growth)
         prompt = self.usage.get("prompt_tokens") if self.usage else None
         return Stream(
-            events=_merged(growth),
+            events=events,
             first_text_s=self.first_text_s,
             last_s=self.last_s,
             prompt_tokens=prompt if isinstance(prompt, int) else None,
@@ -136,6 +139,7 @@ class _Reading:
             last_chunk=self.last_chunk,
             estimated=estimated,
             fell=self.fell,
+            late=0 if estimated else len(growth) - len(events),
         )
 
 
