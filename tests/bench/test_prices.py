@@ -19,7 +19,7 @@ dated = "2026-11"
 
 def test_ours_say_where_and_when() -> None:
     """Every price that comes with Outrider has a source and a date; the tier is labelled as such."""
-    found = {price.name: price for price in read_prices()}
+    found = {price.name: price for price in read_prices(environment={})}
     assert {"GPT-5.4", "Claude Sonnet tier"} == found.keys()
     assert found["GPT-5.4"].usd_per_million_output_tokens == 15.0
     assert all(price.source and price.dated.startswith("20") for price in found.values())
@@ -38,6 +38,17 @@ def test_the_user_s_file_is_read(tmp_path: Path) -> None:
     """A file of the same form replaces ours."""
     (tmp_path / "p.toml").write_text(GOOD)
     assert read_prices(tmp_path / "p.toml") == (ListPrice("X", 1.0, 2.5, "contract", "2026-11"),)
+
+
+def test_the_environment_names_the_file_for_every_command(tmp_path: Path) -> None:
+    """OUTRIDER_PRICES replaces ours; a path given in code goes first; a wrong name is an error, not ours in silence."""
+    (tmp_path / "p.toml").write_text(GOOD)
+    (tmp_path / "q.toml").write_text(GOOD.replace('"X"', '"Y"'))
+    named = {"OUTRIDER_PRICES": str(tmp_path / "p.toml")}
+    assert [price.name for price in read_prices(environment=named)] == ["X"]
+    assert [price.name for price in read_prices(tmp_path / "q.toml", named)] == ["Y"]
+    with pytest.raises(MeasurementError, match="cannot be read"):
+        read_prices(environment={"OUTRIDER_PRICES": str(tmp_path / "none.toml")})
 
 
 @pytest.mark.parametrize(

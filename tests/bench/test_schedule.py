@@ -76,6 +76,18 @@ def test_a_proposal_takes_the_best_sure_length() -> None:
     assert [length_for(rows, batch) for batch in (1, 2, 32, 33, 600)] == [5, 3, 3, 0, 0]
 
 
+def test_rows_end_at_the_last_batch_that_may_run() -> None:
+    """Batches measured beyond what the stack lets run are cut off, and serve the last row that begins below them."""
+    found = [
+        Worth(1, 3, ratio(2.0)),
+        Worth(8, 3, ratio(1.8)),
+        Worth(64, 2, ratio(1.5)),
+        Worth(128, 3, ratio(0.8)),
+    ]
+    assert propose(found, 3, last=16) == [(1, 8, 3), (9, 16, 2)]
+    assert propose(found, 3, last=1) == [(1, 1, 3)]
+
+
 def test_a_tie_goes_to_the_shorter_draft() -> None:
     """Equal speed-ups: fewer drafted tokens."""
     best = best_at([Worth(1, 5, ratio(1.5)), Worth(1, 3, ratio(1.5))], 1)

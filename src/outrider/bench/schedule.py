@@ -100,8 +100,10 @@ def propose(found: Sequence[Worth], draft_length: int, last: int = LAST) -> list
     rows: list[Row] = []
     first = 1
     for running in sorted({one.running for one in found}):
+        if first > last:
+            break
         best = best_at(found, running)
-        rows.append((first, running, best.draft_length if best else OFF))
+        rows.append((first, min(running, last), best.draft_length if best else OFF))
         first = running + 1
     if first <= last:
         rows.append((first, last, OFF))

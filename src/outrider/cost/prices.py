@@ -5,6 +5,7 @@ Source: `prices.toml` beside this module names, for each price, where and when i
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 from outrider.core.errors import MeasurementError
 
 SCHEMA = "outrider/prices/v1"
+VARIABLE = "OUTRIDER_PRICES"
 _NUMBERS = ("usd_per_million_input_tokens", "usd_per_million_output_tokens")
 _TEXTS = ("name", "source", "dated")
 _LARGEST_FILE_BYTES = 1_000_000
@@ -41,8 +43,15 @@ class ListPrice:
         return self.usd_per_million_output_tokens + self.usd_per_million_input_tokens * share
 
 
-def read_prices(path: Path | None = None) -> tuple[ListPrice, ...]:
-    """The prices of `path`, or those that come with Outrider. Raises MeasurementError that names file, entry and key."""
+def read_prices(
+    path: Path | None = None, environment: Mapping[str, str] | None = None
+) -> tuple[ListPrice, ...]:
+    """The prices of `path`, else of the file that OUTRIDER_PRICES names, else those that come with Outrider.
+
+    `environment` is the process's unless given. Raises MeasurementError that names file, entry and key.
+    """
+    named = (os.environ if environment is None else environment).get(VARIABLE)
+    path = path or (Path(named) if named else None)
     place = path.name if path else "prices.toml"
     try:
         if path is None:
