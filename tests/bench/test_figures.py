@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.bench.assemble import CellName, TrialData, cell, natural_end, parting
+from outrider.bench.document import Figures
 from outrider.bench.figures import CellPrice, FigureRules, figures, peak_tok_s, verdict
 from outrider.bench.quantiles import curve, of_histogram, of_values
 from outrider.bench.window import CPU_RULE, GPU_RULE, SteadyRule, Window, running_mean, steady_window
@@ -15,6 +16,7 @@ from outrider.core.errors import MeasurementError
 from outrider.core.latency import percentile
 from outrider.measure.counters import CounterTrace
 from outrider.measure.load import GpuUse
+from outrider.measure.records import RequestRecord, TokenEvent
 from tests.bench.records import cell_data, closed_loop, counters, record, trace
 
 
@@ -224,3 +226,33 @@ def test_natural_end_finds_the_first_difference() -> None:
     assert [(one.prompt_id, one.at_character, one.at_token) for one in found.different] == [("x", 2, 7)]
     assert parting("ab", "abc") == 2
     assert parting("ab", "ab") is None
+
+
+moments = st.floats(0, 100, allow_nan=False)
+
+
+@st.composite
+def any_record(draw: st.DrawFn) -> RequestRecord:
+    """A request as bad as it gets: failed, without tokens, with a clock that jumps, without a token count."""
+    started, ended = draw(moments), draw(moments)
+    at = draw(st.lists(moments, max_size=6))
+    events = tuple(
+        TokenEvent(moment, draw(st.integers(1, 9))) for moment in (at if draw(st.booleans()) else sorted(at))
+    )
+    told = draw(st.sampled_from([None, sum(event.tokens for event in events)]))
+    outcome = draw(st.sampled_from(["ok", "ok", "ok", "cut", "http-429"]))
+    return RequestRecord("r", "p", 0, started, ended, events, output_tokens=told, outcome=outcome)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.lists(any_record(), min_size=1, max_size=12), min_size=1, max_size=3), st.integers(0, 6))
+def test_no_records_break_the_figures(trials: list[list[RequestRecord]], concurrency: int) -> None:
+    """Whatever was recorded: every request is ok or a failure of one kind, the peak is not below the mean."""
+    found = figures([cell_data(tuple(records), concurrency) for records in trials])
+    assert found.ok + sum(found.failures.values()) == found.requests == sum(map(len, trials))
+    if found.output_tok_s is not None:
+        assert found.peak_tok_s is not None
+        assert found.peak_tok_s >= found.output_tok_s * (1 - 1e-9)
+    for quantiles in (found.ttft_ms, found.tpot_ms, found.step_gap_ms, found.token_itl_ms, found.e2e_ms):
+        assert not quantiles.n or (quantiles.p50 is not None and quantiles.p50 >= -1)
+    assert Figures.model_validate_json(found.model_dump_json()) == found

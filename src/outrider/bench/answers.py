@@ -70,7 +70,7 @@ def _speedup(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
         }
     return Answer(
         id=f"speedup/{arm}/{prompt_set}",
-        text=f"{arm} on {prompt_set} makes {listed(parts)} the output tok/s of no draft.",
+        text=f"{arm} on {prompt_set}, output tok/s against no draft (95 % intervals): {listed(parts)}.",
         arm=arm,
         prompt_set=prompt_set,
         values=values,
