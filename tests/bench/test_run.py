@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from outrider.bench.arms import plan_arms
-from outrider.bench.document import Settings
+from outrider.bench.document import SCHEMA, Labels, RunDocument, Settings
 from outrider.bench.folder import RunFolder
 from outrider.bench.matrix import CellKey
 from outrider.bench.run import Bench, BenchPlan
@@ -17,6 +17,31 @@ from outrider.measure.load import LoadPlan, LoadResult
 from outrider.measure.prompts import Prompt, PromptSet
 from outrider.measure.records import RequestRecord, TokenEvent
 from outrider.stack.load import load_stack
+
+ABOUT = RunDocument(
+    schema=SCHEMA,
+    name="toy",
+    created="2026-01-01T00:00:00+00:00",
+    complete=False,
+    settings=Settings(
+        concurrency=[1],
+        trials=2,
+        output_tokens=8,
+        requests={1: 3},
+        warmup=0,
+        temperature=0.0,
+        natural_end_prompts=0,
+        natural_end_tokens=8,
+    ),
+    labels=Labels(
+        weights="real", acceptance="measured", interleaved=True, absolute_times=False, temperature=0.0
+    ),
+    provenance={},
+    served_name="toy",
+    arms=[],
+    prompt_sets=[],
+    cells=[],
+)
 
 
 @dataclass
@@ -87,16 +112,7 @@ class Script:
 def bench(folder: Path, script: Script, said: list[str], trials: int = 2) -> Bench:
     """A bench of two arms, one set, one concurrency."""
     prompts = PromptSet("toy", tuple(Prompt(f"toy/{n}", ("hello",)) for n in range(4)), "toy", "0" * 64)
-    settings = Settings(
-        concurrency=[1],
-        trials=trials,
-        output_tokens=8,
-        requests={1: 3},
-        warmup=0,
-        temperature=0.0,
-        natural_end_prompts=0,
-        natural_end_tokens=8,
-    )
+    settings = ABOUT.settings.model_copy(update={"trials": trials})
     plan = BenchPlan(tuple(plan_arms(load_stack(None), (), 1)), (prompts,), settings)
     return Bench(plan, RunFolder(folder), script, SimEngine(), script.start, said.append)
 
@@ -115,7 +131,7 @@ def states(folder: Path, trials: int = 2) -> dict[str, str]:
 def test_a_whole_run(tmp_path: Path) -> None:
     """Every cell runs, the order is kept, the servers are stopped."""
     script, said = Script(), list[str]()
-    bench(tmp_path, script, said).run()
+    bench(tmp_path, script, said).run(ABOUT)
     assert states(tmp_path) == dict.fromkeys(
         ["baseline.toy.c1.t1", "baseline.toy.c1.t2", "ngram-k3.toy.c1.t1", "ngram-k3.toy.c1.t2"], ""
     )
@@ -128,11 +144,11 @@ def test_an_interrupted_run_goes_on_at_the_next_cell(tmp_path: Path) -> None:
     """What was done before the interrupt is not done again."""
     first = Script(interrupt_at=3)
     with pytest.raises(KeyboardInterrupt):
-        bench(tmp_path, first, []).run()
+        bench(tmp_path, first, []).run(ABOUT)
     assert len(states(tmp_path)) == 2
     assert not any(server.alive for server in first.servers)
     second, said = Script(), list[str]()
-    bench(tmp_path, second, said).run()
+    bench(tmp_path, second, said).run(ABOUT)
     assert second.loads == 2
     assert len(states(tmp_path)) == 4
     assert "going on" in said[0]
@@ -140,12 +156,12 @@ def test_an_interrupted_run_goes_on_at_the_next_cell(tmp_path: Path) -> None:
 
 def test_a_baseline_that_fails_leaves_the_other_arms(tmp_path: Path) -> None:
     """The arm's cells say why; the other arm is measured; next time the failed ones are tried again."""
-    bench(tmp_path, Script(refuse=frozenset({"baseline"})), []).run()
+    bench(tmp_path, Script(refuse=frozenset({"baseline"})), []).run(ABOUT)
     found = states(tmp_path)
     assert "no such head" in found["baseline.toy.c1.t1"]
     assert found["ngram-k3.toy.c1.t2"] == ""
     again = Script()
-    bench(tmp_path, again, []).run()
+    bench(tmp_path, again, []).run(ABOUT)
     assert again.loads == 2
     assert set(states(tmp_path).values()) == {""}
 
@@ -153,7 +169,7 @@ def test_a_baseline_that_fails_leaves_the_other_arms(tmp_path: Path) -> None:
 def test_a_server_that_dies_half_way_is_started_once_more(tmp_path: Path) -> None:
     """Its cell failed with the server's last words, the next cell of the block runs on a new server."""
     script = Script(die_at=2)
-    bench(tmp_path, script, []).run()
+    bench(tmp_path, script, []).run(ABOUT)
     found = states(tmp_path)
     assert "the server ended: out of memory" in found["ngram-k3.toy.c1.t1"]
     assert found["ngram-k3.toy.c1.t2"] == ""
@@ -162,35 +178,35 @@ def test_a_server_that_dies_half_way_is_started_once_more(tmp_path: Path) -> Non
 
 def test_a_generator_that_dies_costs_one_cell(tmp_path: Path) -> None:
     """One cell failed, three stand."""
-    bench(tmp_path, Script(fail_at=1), []).run()
+    bench(tmp_path, Script(fail_at=1), []).run(ABOUT)
     assert [reason for reason in states(tmp_path).values() if reason] == ["the load generator died"]
 
 
 def test_other_settings_are_refused_more_trials_are_not(tmp_path: Path) -> None:
     """A folder never mixes two kinds of cells; adding trials goes on."""
-    bench(tmp_path, Script(), []).run()
+    bench(tmp_path, Script(), []).run(ABOUT)
     more = Script()
-    bench(tmp_path, more, [], trials=3).run()
+    bench(tmp_path, more, [], trials=3).run(ABOUT)
     assert more.loads == 2
     other = bench(tmp_path, Script(), [])
     other.plan = BenchPlan(
         other.plan.arms, other.plan.prompt_sets, other.plan.settings.model_copy(update={"output_tokens": 9})
     )
     with pytest.raises(MeasurementError, match="other settings"):
-        other.run()
+        other.run(ABOUT)
 
 
 def test_two_runs_cannot_share_a_folder(tmp_path: Path) -> None:
     """The second is refused while the first holds it."""
     with RunFolder(tmp_path).locked(), pytest.raises(MeasurementError, match="another run"):
-        bench(tmp_path, Script(), []).run()
+        bench(tmp_path, Script(), []).run(ABOUT)
 
 
 def test_a_damaged_cell_counts_as_not_run(tmp_path: Path) -> None:
     """Half a file is measured again, not believed."""
-    bench(tmp_path, Script(), []).run()
+    bench(tmp_path, Script(), []).run(ABOUT)
     path = tmp_path / "cells" / "baseline.toy.c1.t1.json"
     path.write_text(path.read_text()[:40])
     again = Script()
-    bench(tmp_path, again, []).run()
+    bench(tmp_path, again, []).run(ABOUT)
     assert again.loads == 1

@@ -277,6 +277,21 @@ class Labels(_Strict):
     notes: list[str] = Field(default_factory=list)
 
 
+class StatedRates(_Strict):
+    """Acceptance stated for a method: unconditional position rates; `constant`: the same chance at each position."""
+
+    rates: list[float]
+    source: str = ""
+    constant: bool = False
+
+
+class ForecastInfo(_Strict):
+    """A forecast's stated acceptance by method. `synthetic`: the engine drew it; else speed-ups are reckoned from step times."""
+
+    stated: dict[str, StatedRates]
+    synthetic: bool
+
+
 class Settings(_Strict):
     """What was asked for; a run resumes only with the same ones."""
 
@@ -299,6 +314,7 @@ class RunDocument(_Strict):
     complete: bool
     settings: Settings
     labels: Labels
+    forecast: ForecastInfo | None = None
     provenance: dict[str, JsonValue]
     served_name: str
     price: dict[str, JsonValue] | None = None

@@ -4,6 +4,7 @@
 
     DIR/run.json, report.md, report.html    written when the run ends, interrupted or not
     DIR/plan.json                           what was asked for: a run resumes only with the same
+    DIR/about.json                          what is known before the first cell: arms, prompt sets, provenance
     DIR/arms/ARM.yaml                       the stack of each arm
     DIR/cells/ID.json                       one finished or failed cell: state, counters, accelerator
     DIR/raw/ID.jsonl.gz                     its request records
@@ -22,6 +23,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from outrider.bench.document import RunDocument
 from outrider.bench.matrix import CellKey
 from outrider.core.errors import MeasurementError
 from outrider.measure.counters import CounterTrace
@@ -100,6 +102,20 @@ class RunFolder:
                 hint="Repeat the first command to go on with it, or name a new folder: --out DIR.",
             )
         return True
+
+    def keep_about(self, about: RunDocument) -> None:
+        """Keep the document without results: what the reports need beside the cells."""
+        _write(self.inside("about.json"), about.model_dump_json(by_alias=True, indent=1))
+
+    def about(self) -> RunDocument:
+        """The document without results. Raises MeasurementError where there is no run."""
+        try:
+            return RunDocument.model_validate_json((self.path / "about.json").read_bytes())
+        except (OSError, ValueError) as error:
+            raise MeasurementError(
+                f"{self.path} holds no run that can be read: {error}",
+                hint="Name a folder that `outrider bench` writes into: --out DIR.",
+            ) from error
 
     def save(self, run: CellRun) -> None:
         """Write one cell, whole or not at all: the records first, so that a cell that is there can be read."""

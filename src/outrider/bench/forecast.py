@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from outrider.bench.arms import ArmPlan
+from outrider.bench.document import ForecastInfo, StatedRates
 from outrider.core.acceptance import acceptance_length_of
 from outrider.core.errors import MeasurementError
 from outrider.measure.prompts import Prompt, PromptSet
@@ -27,10 +28,14 @@ _LETTERS = "etaoinshrdlucmfwygpbvk"  # by frequency in English; only so that pro
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """Acceptance that somebody states for a method: unconditional rate of each position (0 to 1), and where it is from."""
+    """Acceptance that somebody states for a method: unconditional rate of each position (0 to 1), and where it is from.
+
+    `constant`: the rates were derived from one AL, with the same chance at each position, and go on so beyond the last.
+    """
 
     rates: tuple[float, ...]
     source: str = ""
+    constant: bool = False
 
     def length(self, draft_length: int) -> float:
         """AL(K). Raises MeasurementError for more positions than are stated."""
@@ -38,6 +43,8 @@ class Stated:
 
     def for_length(self, draft_length: int) -> tuple[float, ...]:
         """The first K rates. Raises MeasurementError if fewer are stated."""
+        if self.constant and self.rates:
+            return tuple(self.rates[0] ** i for i in range(1, draft_length + 1))
         if draft_length > len(self.rates):
             raise MeasurementError(
                 f"a draft length of {draft_length} needs {draft_length} rates, {len(self.rates)} are given",
@@ -114,7 +121,7 @@ def _one(text: str, source: str) -> Stated:
             f"{text!r} is no AL@K", hint="Such as 3.06@3: an AL of 3.06 at K = 3."
         ) from None
     derived = f"derived from AL {length} at K = {draft_length}, the same chance at each position"
-    return Stated(rates, f"{source}; {derived}" if source else derived)
+    return Stated(rates, f"{source}; {derived}" if source else derived, constant=True)
 
 
 def forecast_stack(stack: Stack) -> Stack:
@@ -171,3 +178,19 @@ def forecast_prompts(tokens: int, count: int, seed: int = 1) -> PromptSet:
         prompts.append(Prompt(f"forecast/{number}", (text[:size],)))
     found = PromptSet(f"forecast-{tokens}", tuple(prompts), "generated", "")
     return replace(found, sha256=found.prompts_sha256)
+
+
+def info_of(stated: Mapping[str, Stated], *, synthetic: bool) -> ForecastInfo:
+    """What the run's document keeps of the stated acceptance."""
+    return ForecastInfo(
+        stated={
+            method: StatedRates(rates=list(one.rates), source=one.source, constant=one.constant)
+            for method, one in stated.items()
+        },
+        synthetic=synthetic,
+    )
+
+
+def stated_of(info: ForecastInfo) -> dict[str, Stated]:
+    """The stated acceptance out of a run's document."""
+    return {method: Stated(tuple(one.rates), one.source, one.constant) for method, one in info.stated.items()}

@@ -6,19 +6,18 @@ from collections.abc import Mapping, Sequence
 
 from outrider.bench import document
 from outrider.bench.caveats import caveats
-from outrider.bench.forecast import Stated
+from outrider.bench.forecast import Stated, stated_of
 from outrider.bench.words import at_once, times
 
 
-def finished(
-    found: document.RunDocument, *, stated: Mapping[str, Stated], synthetic: bool
-) -> document.RunDocument:
+def finished(found: document.RunDocument, forecast: document.ForecastInfo) -> document.RunDocument:
     """The document with a forecast's labels and answers.
 
     Synthetic (a GPU drew the stated acceptance): the figures are measured, answers of the forecast come first. Modelled (a CPU
     build drew none): only step times are kept as measured; speed-ups are reckoned from them, and what followed from tokens that
     nobody accepted (latencies against the baseline, crossover, cost) is left out.
     """
+    stated, synthetic = stated_of(forecast), forecast.synthetic
     labels = labelled(found.labels, stated, synthetic=synthetic)
     if synthetic:
         found = found.model_copy(update={"labels": labels})

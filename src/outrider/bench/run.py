@@ -104,11 +104,15 @@ class Bench:
     _done: list[float] = field(default_factory=list)
     _order: int = 0
 
-    def run(self) -> None:
-        """All cells that are not done. Raises MeasurementError (folder, generator), StackError; never for one cell."""
+    def run(self, about: document.RunDocument) -> None:
+        """All cells that are not done; `about` is the document without results, kept for the reports.
+
+        Raises MeasurementError (the folder); never for one cell.
+        """
         with self.folder.locked():
             if self.folder.begin(self.plan.fingerprint()):
                 self.say("going on with the run that was begun here")
+            self.folder.keep_about(about)
             for arm in self.plan.arms:
                 self.folder.inside("arms", f"{arm.name}.yaml").write_text(arm.text(), encoding="utf-8")
             every = self.plan.blocks()
@@ -211,7 +215,7 @@ class Bench:
             prompts=prompts,
             concurrency=min(concurrency, turns) if natural else concurrency,
             requests=turns if natural else settings.requests[key.concurrency],
-            warmup_requests=0 if natural else max(settings.warmup, key.concurrency),
+            warmup_requests=0 if natural else settings.warmup or max(2, key.concurrency),
             output_tokens=settings.natural_end_tokens if natural else settings.output_tokens,
             fixed_length=not natural,
             temperature=0.0 if natural else settings.temperature,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -31,7 +32,8 @@ from outrider.stack.shapes import shaped
 class Wish:
     """What somebody wants measured. None: the default for the machine, which is smaller on a CPU.
 
-    `requests`: counted requests of one cell by concurrency. `natural_end`: prompts of each set for the acceptance table.
+    `requests`: counted requests of one cell by concurrency. `warmup`: uncounted ones before a cell, 0: as many as run at once.
+    `natural_end`: prompts of each set for the acceptance table.
     """
 
     arms: tuple[str, ...] = ()
@@ -39,7 +41,7 @@ class Wish:
     trials: int = 3
     output_tokens: int | None = None
     requests: dict[int, int] = field(default_factory=dict)
-    warmup: int = 2
+    warmup: int = 0
     temperature: float = 0.0
     natural_end: int = 16
     natural_tokens: int | None = None
@@ -81,14 +83,14 @@ def settings_of(wish: Wish, device: str) -> document.Settings:
 class Session:
     """A stack made ready to be measured: its arms judged, what it runs on known.
 
-    `finish` has the last word on the document before it is written: a forecast says there what is stated and what is measured.
+    `forecast`: the acceptance that is stated, where it is not measured.
     """
 
     stack: Stack
     engine: Engine
     install: Install
     plan: BenchPlan
-    finish: Callable[[document.RunDocument], document.RunDocument] = lambda found: found
+    forecast: document.ForecastInfo | None = None
 
     def labels(self) -> document.Labels:
         """What kind of numbers will come of it."""
@@ -153,42 +155,91 @@ def prepared(
     )
 
 
-def measure(
-    session: Session, folder: Path, runner: LoadRunner, say: Callable[[str], None]
-) -> document.RunDocument:
-    """Run what is not done yet, then write `run.json` and both reports; also when it is interrupted.
+def bare_document(session: Session) -> document.RunDocument:
+    """Everything that is known before the first cell: the document without results."""
+    stack, plan = session.stack, session.plan
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    return document.RunDocument(
+        schema=document.SCHEMA,
+        name=stack.name or stack.served_name,
+        created=created,
+        complete=False,
+        settings=plan.settings,
+        labels=session.labels(),
+        forecast=session.forecast,
+        provenance=session.provenance(created),
+        served_name=stack.served_name,
+        price=stack.price.model_dump(mode="json") if stack.price else None,
+        slo=stack.slo.model_dump(mode="json", exclude_none=True),
+        arms=[arm.described() for arm in plan.arms],
+        prompt_sets=[
+            document.PromptSetInfo(
+                name=prompts.name,
+                prompts=len(prompts.prompts),
+                source=prompts.source,
+                sha256=prompts.prompts_sha256,
+                license=prompts.license,
+                dropped=dict(prompts.dropped),
+                unused=prompts.unused,
+                template=prompts.template,
+                notes=list(prompts.notes),
+            )
+            for prompts in plan.prompt_sets
+        ],
+        cells=[],
+    )
 
-    Raises MeasurementError (folder, generator); KeyboardInterrupt after what is done was written.
+
+def measure(
+    session: Session, folder: Path, runner: LoadRunner, say: Callable[[str], None], *, report: bool = True
+) -> document.RunDocument | None:
+    """Run what is not done yet, then write `run.json` and both reports, also when it is interrupted.
+
+    Without `report` nothing is written but the measurements: `write_reports` does it later, on any machine.
+
+    Raises MeasurementError (folder, generator, the extra is missing); KeyboardInterrupt after what is done was written.
     """
+    if report:
+        require_extra()
     run_folder = RunFolder(folder)
+    start = partial(Service.start, options=("--forecast",)) if session.stack.forecast else Service.start
     bench = Bench(
         plan=session.plan,
         folder=run_folder,
         runner=runner,
         engine=session.engine,
-        start=partial(Service.start, options=("--forecast",)) if session.stack.forecast else Service.start,
+        start=start,
         say=say,
         start_timeout_s=session.stack.engine.start_timeout_s,
     )
     try:
-        bench.run()
+        bench.run(bare_document(session))
     except KeyboardInterrupt:
-        write(session, folder)
+        if report:
+            write_reports(folder)
         say("\ninterrupted; what is done is kept. The same command goes on from here.")
         raise
-    return write(session, folder)
+    return write_reports(folder) if report else None
 
 
-def write(session: Session, folder: Path) -> document.RunDocument:
-    """`run.json`, `report.md` and `report.html` from what the folder holds."""
-    from outrider.bench.build import Origin, build  # noqa: PLC0415  (NumPy, SciPy and matplotlib: only now)
+def require_extra() -> None:
+    """Raises MeasurementError if what the reports are made with is not installed."""
+    missing = [name for name in ("numpy", "scipy", "jinja2", "matplotlib") if find_spec(name) is None]
+    if missing:
+        raise MeasurementError(
+            f"the report needs {', '.join(missing)}",
+            hint="pip install 'outrider[bench]'; or measure here with --no-report, and write the report elsewhere with "
+            "`outrider bench --report-only --out DIR`.",
+        )
+
+
+def write_reports(folder: Path) -> document.RunDocument:
+    """`run.json`, `report.md` and `report.html` from what the folder holds. Raises MeasurementError."""
+    require_extra()
+    from outrider.bench.build import build  # noqa: PLC0415  (NumPy, SciPy and matplotlib: only now)
     from outrider.bench.report import write_report  # noqa: PLC0415
 
-    stack, created = session.stack, datetime.now(UTC).isoformat(timespec="seconds")
-    origin = Origin(
-        stack, stack.name or stack.served_name, created, session.provenance(created), session.labels()
-    )
-    found = session.finish(build(session.plan, RunFolder(folder), origin))
+    found = build(RunFolder(folder))
     (folder / "run.json").write_text(found.model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")
     write_report(found, folder)
     return found

@@ -7,8 +7,15 @@ from typing import Any
 
 import click
 
-from outrider.bench.session import measure, prepared, write
-from outrider.cli.measuring import load_sets, measure_options, progress_line, show, wish_from
+from outrider.bench.session import prepared, write_reports
+from outrider.cli.measuring import (
+    load_sets,
+    measure_options,
+    progress_line,
+    run_session,
+    show,
+    wish_from,
+)
 from outrider.engines.vllm.adapter import VllmEngine
 from outrider.measure.aiperf import AiperfRunner
 from outrider.stack.load import load_stack
@@ -34,16 +41,18 @@ def bench_command(stack: Path | None, out: Path | None, report_only: bool, **giv
 
     Needs `make bench-env` (the load generator, in an environment of its own).
     """
-    say = progress_line()
+    if report_only:
+        folder = out or _default(stack)
+        show(write_reports(folder), folder)
+        return
     loaded = load_stack(stack)
-    folder = out or Path(f"bench-{loaded.name or loaded.served_name}")
     engine = VllmEngine()
     runner = AiperfRunner(engine.request_acceptance)
     prompt_sets = load_sets(given["sets"], given["data"], given["limit"])
-    session = prepared(loaded, engine, prompt_sets, wish_from(given), say)
-    if report_only:
-        show(write(session, folder), folder)
-        return
-    cells = sum(len(block.cells) for block in session.plan.blocks())
-    say(f"{len(session.plan.arms)} arms, {cells} cells into {folder}")
-    show(measure(session, folder, runner, say), folder)
+    session = prepared(loaded, engine, prompt_sets, wish_from(given), progress_line())
+    run_session(session, out or _default(stack), runner, report=not given["no_report"])
+
+
+def _default(stack: Path | None) -> Path:
+    loaded = load_stack(stack)
+    return Path(f"bench-{loaded.name or loaded.served_name}")

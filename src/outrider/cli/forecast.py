@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,12 @@ from outrider.bench.forecast import (
     forecast_arms,
     forecast_prompts,
     forecast_stack,
+    info_of,
     of_arm,
     read_stated,
 )
-from outrider.bench.forecast_answers import finished
-from outrider.bench.session import measure, prepared, write
-from outrider.cli.measuring import measure_options, progress_line, show, wish_from
+from outrider.bench.session import prepared
+from outrider.cli.measuring import measure_options, progress_line, run_session, wish_from
 from outrider.core.errors import MeasurementError
 from outrider.engines.vllm.adapter import VllmEngine
 from outrider.measure.aiperf import AiperfRunner
@@ -48,14 +47,12 @@ PROMPTS = 512  # different ones; a cell with more requests begins again
     help="Length of every prompt; their text is generated.",
 )
 @measure_options
-@click.option("--report-only", is_flag=True, help="Write the reports of what the folder holds, run nothing.")
 def forecast_command(
     stack: Path,
     specs: tuple[str, ...],
     source: str,
     prompt_tokens: int,
     out: Path | None,
-    report_only: bool,
     **given: Any,
 ) -> None:
     """Say what STACK's draft would be worth on this machine, from `config.json` alone: no weights are fetched.
@@ -80,7 +77,7 @@ def forecast_command(
     stated = read_stated(specs, loaded.draft.method, source)
     folder = out or Path(f"forecast-{loaded.name or loaded.served_name}")
     engine = VllmEngine()
-    runner = None if report_only else AiperfRunner(engine.request_acceptance)
+    runner = AiperfRunner(engine.request_acceptance)
     prompts = forecast_prompts(prompt_tokens, PROMPTS)
     wish = replace(wish_from(given), natural_end=0)
     session = prepared(forecast_stack(loaded), engine, (prompts,), wish, say)
@@ -94,14 +91,6 @@ def forecast_command(
             f"acceptance is stated for {', '.join(unused)}, which is no arm",
             hint="Add it: --arm METHOD:k=…,model=…",
         )
-    session = replace(
-        session,
-        plan=replace(session.plan, arms=arms),
-        finish=partial(finished, stated=used, synthetic=synthetic),
-    )
-    if runner is None:
-        show(write(session, folder), folder)
-        return
-    cells = sum(len(block.cells) for block in session.plan.blocks())
-    say(f"{len(arms)} arms, {cells} cells into {folder}")
-    show(measure(session, folder, runner, say), folder)
+    info = info_of(used, synthetic=synthetic)
+    session = replace(session, plan=replace(session.plan, arms=arms), forecast=info)
+    run_session(session, folder, runner, report=not given["no_report"])

@@ -11,14 +11,15 @@ from typing import Any
 import click
 
 from outrider.bench.document import RunDocument
-from outrider.bench.session import Wish
+from outrider.bench.session import Session, Wish, measure
 from outrider.core.errors import MeasurementError
+from outrider.measure.load import LoadRunner
 from outrider.measure.prompt_sets import PromptOptions, load_prompt_set
 from outrider.measure.prompts import PromptSet
 
 DEFAULT_SETS = ("demo-humaneval", "demo-mt-bench")
 GRID: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128)
-QUICK: Mapping[str, Any] = {"output_tokens": 32, "natural_end": 4, "trials": 2}
+QUICK: Mapping[str, Any] = {"output_tokens": 32, "natural_end": 4, "natural_tokens": 64}
 
 
 def numbers(text: str, option: str) -> tuple[int, ...]:
@@ -141,6 +142,11 @@ OPTIONS = (
         help="Counted requests of a cell; default: enough for a p99 from 8 at once up; on a CPU 8 or more.",
     ),
     click.option(
+        "--warmup",
+        type=click.IntRange(1),
+        help="Uncounted requests before each cell; default: as many as run at once.",
+    ),
+    click.option(
         "--output-tokens",
         type=click.IntRange(2),
         help="Length of every answer in the throughput table; default: 256, on a CPU 64.",
@@ -169,7 +175,14 @@ OPTIONS = (
         help="Arm by arm instead of A B B A: fewer starts, but drift is not cancelled.",
     ),
     click.option("--prefix-cache", is_flag=True, help="Leave the engine's prefix cache on."),
-    click.option("--quick", is_flag=True, help="A first look: 2 trials, short answers, few prompts."),
+    click.option(
+        "--no-report",
+        is_flag=True,
+        help="Only measure; write the report later or on another machine: outrider bench --report-only --out DIR.",
+    ),
+    click.option(
+        "--quick", is_flag=True, help="A first look: short answers, few of them to their natural end."
+    ),
 )
 
 
@@ -188,12 +201,25 @@ def wish_from(given: Mapping[str, Any]) -> Wish:
     return Wish(
         arms=given["arms"],
         concurrency=at,
-        trials=given["trials"] or short.get("trials", 3),
+        trials=given["trials"] or 3,
         output_tokens=given["output_tokens"] or short.get("output_tokens"),
         requests=requests_by_concurrency(given["requests"], at),
+        warmup=given["warmup"] or 0,
         temperature=given["temperature"],
         natural_end=natural_end if natural_end is not None else short.get("natural_end", 16),
-        natural_tokens=given["natural_tokens"],
+        natural_tokens=given["natural_tokens"] or short.get("natural_tokens"),
         interleaved=not given["no_interleave"],
         prefix_cache=given["prefix_cache"],
     )
+
+
+def run_session(session: Session, folder: Path, runner: LoadRunner, *, report: bool) -> None:
+    """Measure into the folder and show the answers."""
+    say = progress_line()
+    cells = sum(len(block.cells) for block in session.plan.blocks())
+    say(f"{len(session.plan.arms)} arms, {cells} cells into {folder}")
+    found = measure(session, folder, runner, say, report=report)
+    if found is not None:
+        show(found, folder)
+    else:
+        say(f"measured; now `outrider bench --report-only --out {folder}`")

@@ -107,7 +107,9 @@ class _Bench:
     def run(self, name: str, stack: Stack, wish: Wish) -> RunDocument:
         """One bench into `folder/name`."""
         session = prepared(stack, self._engine, self._sets, wish, self._say)
-        return measure(session, self._folder / name, self._runner, self._say)
+        found = measure(session, self._folder / name, self._runner, self._say)
+        assert found is not None  # noqa: S101  (a report was asked for)
+        return found
 
     def accept(self, tuned: Stack, found: Proposal, wish: Wish) -> None:
         """Measure the edges of the proposal with it in force. Raises MeasurementError where it must not be written."""
