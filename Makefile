@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help engine dev bench-env serve test lint acceptance bench-front docs lock format clean
+.PHONY: help engine dev bench-env bench-demo serve test lint acceptance bench-front docs lock format clean
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ test: dev bench-env  ## Every test a user waits for (real engine included)
 
 acceptance: dev bench-env  ## The longer proofs: greedy equality, load, memory, limits
 	$(PYTEST) -m acceptance
+
+bench-demo: dev bench-env  ## Baseline against n-gram on this machine, no GPU: a whole report in bench-demo/
+	$(BIN)/outrider bench --quick --limit 8 --concurrency 1,4 --requests 1=12,4=28 --out bench-demo
 
 bench-front: dev  ## The front against nginx: CPU per chunk and request, added first-token time
 	$(BIN)/python -m benchmarks.front

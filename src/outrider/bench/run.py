@@ -78,7 +78,7 @@ class BenchPlan:
     def fingerprint(self) -> dict[str, object]:
         """What must be the same for a run to go on. More trials may be added."""
         return {
-            "settings": self.settings.model_dump(mode="json", exclude={"trials", "requests"}),
+            **self.settings.model_dump(mode="json", exclude={"trials", "requests"}),
             "requests": {str(key): value for key, value in self.settings.requests.items()},
             "arms": {arm.name: arm.text() for arm in self.arms},
             "prompt sets": {

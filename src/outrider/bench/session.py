@@ -49,7 +49,7 @@ class Wish:
     prefix_cache: bool = False
 
 
-CPU_REQUESTS = 3  # a CPU cell has this many times its concurrency, and 8 at least
+CPU_WAVES = 7  # a CPU cell has this many times its concurrency in requests, and 12 at least: enough for a steady window
 
 
 def settings_of(wish: Wish, device: str) -> document.Settings:
@@ -64,7 +64,7 @@ def settings_of(wish: Wish, device: str) -> document.Settings:
             else "concurrency and trials start at 1"
         )
     if cpu:
-        requests = {at: wish.requests.get(at, max(8, CPU_REQUESTS * at)) for at in concurrency}
+        requests = {at: wish.requests.get(at, max(12, CPU_WAVES * at)) for at in concurrency}
     else:
         requests = {at: requests_for(at, wish.trials, wish.requests) for at in concurrency}
     return document.Settings(

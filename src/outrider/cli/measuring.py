@@ -139,7 +139,7 @@ OPTIONS = (
     click.option(
         "--requests",
         metavar="N | 1=16,8=184",
-        help="Counted requests of a cell; default: enough for a p99 from 8 at once up; on a CPU 8 or more.",
+        help="Counted requests of a cell; default: enough for a p99 from 8 at once up; on a CPU 12 or more.",
     ),
     click.option(
         "--warmup",
