@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from outrider.bench.document import RunDocument
 from outrider.bench.report import background, findings, money, tails
 from outrider.bench.report.content import Report, Said
@@ -17,8 +19,21 @@ def looks_of(document: RunDocument) -> dict[str, Look]:
     return looks([*named, *(cell.arm for cell in document.cells if cell.arm not in named)])
 
 
+def printable(document: RunDocument) -> RunDocument:
+    """The document with every text and key cleaned, once and for all: what both files, names and attributes are made of."""
+    return RunDocument.model_validate(_cleaned(document.model_dump(by_alias=True)))
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {_cleaned(key): _cleaned(inner) for key, inner in value.items()}
+    return [_cleaned(inner) for inner in value] if isinstance(value, list) else value
+
+
 def compose(document: RunDocument) -> Report:
-    """All sections, in the order in which they are read."""
+    """All sections of a printable document, in the order in which they are read."""
     colours = looks_of(document)
     answers = tuple(
         Said(clean(one.id), clean(one.text), _MARKS[one.good], dict(one.values))  # type: ignore[arg-type]

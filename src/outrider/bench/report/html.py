@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from outrider.bench.document import RunDocument
 from outrider.bench.report import look, pictures
-from outrider.bench.report.compose import compose, looks_of
+from outrider.bench.report.compose import compose, looks_of, printable
 from outrider.bench.report.content import Column, Item, Table
 from outrider.bench.report.svg import classes
 
@@ -22,6 +22,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 def render_html(document: RunDocument) -> str:
     """The whole file. The same document gives the same text."""
+    document = printable(document)
     report = compose(document)
     arms = looks_of(document)
     symbols = "".join(pictures.swatch(one, f"swatch-{place}") for place, one in enumerate(arms.values()))

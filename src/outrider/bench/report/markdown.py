@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from outrider.bench.document import RunDocument
-from outrider.bench.report.compose import compose
+from outrider.bench.report.compose import compose, printable
 from outrider.bench.report.content import Block, Column, Item, Row, Section, Table
 
 _SPECIAL = re.compile(r"([\\`*<>|\[\]]|(?<!\w)_|_(?!\w)|~(?=~))")
@@ -16,7 +16,7 @@ WIDEST = 118
 
 def render_markdown(document: RunDocument) -> str:
     """The whole file. The same document gives the same text."""
-    report = compose(document)
+    report = compose(printable(document))
     parts = [f"# {escape(report.title)}", escape(report.subtitle)]
     for kind, text in report.banners:
         parts.append(f"> **{'Incomplete' if kind == 'bad' else 'Caveat'}:** {escape(text)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from outrider.bench.document import RunDocument
@@ -28,7 +29,8 @@ def put(path: Path, text: str) -> None:
         beside.write_text(text, encoding="utf-8", newline="\n")
         beside.replace(path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
         raise MeasurementError(
             f"cannot write {path.name}: {error.strerror or error}",
             hint="check the output folder's owner and free space, or name another one",

@@ -1,0 +1,59 @@
+"""Colours and markers of the arms."""
+
+from __future__ import annotations
+
+import pytest
+
+from outrider.bench.report import look
+from outrider.bench.report.svg import draw, inline
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    """WCAG's contrast ratio."""
+    high, low = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("ink", [*look.ARMS, look.BASE], ids=lambda ink: ink.name)
+def test_arms_stand_out_from_the_page(ink: look.Ink) -> None:
+    """Lines keep 3 : 1 with the page in light and dark (WCAG 1.4.11)."""
+    assert contrast(ink.light, "#ffffff") >= 3
+    assert contrast(ink.dark, "#15181c") >= 3
+
+
+@pytest.mark.parametrize(
+    "ink", [look.TEXT, look.MUTED, look.GOOD, look.BAD, look.WARN], ids=lambda ink: ink.name
+)
+def test_text_is_readable(ink: look.Ink) -> None:
+    """Words keep 4.5 : 1 with the page in light and dark (WCAG 1.4.3)."""
+    assert contrast(ink.light, "#ffffff") >= 4.5
+    assert contrast(ink.dark, "#15181c") >= 4.5
+
+
+def test_arms_differ_without_colour_and_do_not_depend_on_others() -> None:
+    """The first seven drafts have seven markers; an arm's look is that of its place; the fifteenth has another dash."""
+    names = ["baseline", *(f"arm-{place}" for place in range(15))]
+    found = look.looks(names)
+    assert len({found[name].marker for name in names[1:8]}) == 7
+    assert len({(one.ink.name, one.marker, one.dash) for one in found.values()}) == len(names)
+    assert look.looks(names[:4])["arm-1"] == found["arm-1"]
+    assert found["baseline"].ink is look.BASE
+
+
+def test_a_picture_follows_the_page_and_holds_no_code() -> None:
+    """Colours are CSS variables, ids its own, text stays text, and a hostile label changes no tag."""
+    words = 'style="fill: #0068a8" id="x" <script>$a$</script>'
+    svg = inline(draw((200, 120), lambda axes: axes.set(xlabel=words)), "p7", "a <title>", "told")
+    assert "var(--muted)" in svg
+    assert look.MUTED.light not in svg
+    assert 'style="fill: #0068a8" id="x" &lt;script&gt;$a$&lt;/script&gt;' in svg
+    assert "<script" not in svg
+    assert '<title id="p7-t">a &lt;title&gt;</title>' in svg
+    assert "font-family" not in svg
+    assert "date" not in svg.lower()
