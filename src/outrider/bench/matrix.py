@@ -79,9 +79,9 @@ def blocks(
 def requests_for(concurrency: int, trials: int, given: dict[int, int] | None = None) -> int:
     """Counted requests of one cell: what was asked for, else enough for a p99 over all trials from concurrency 8 up.
 
-    Never fewer than 6 x concurrency: a steady window needs 5 x. 368 values make a p99 (measurement rule).
+    Never fewer than 7 x concurrency: a steady window holds 5 x, between the first wave and the last. 368 values make a p99 (measurement rule).
     """
     if given and concurrency in given:
         return given[concurrency]
     for_p99 = -(-368 // trials) if concurrency >= 8 else 16
-    return max(6 * concurrency, for_p99)
+    return max(7 * concurrency, for_p99)
