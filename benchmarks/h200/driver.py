@@ -6,10 +6,11 @@
     python3 -m benchmarks.h200 start --runs DIR 0=llama-3.3-70b 1=qwen3-coder-30b-a3b,qwen2.5-coder-1.5b
     python3 -m benchmarks.h200 status --runs DIR                        the last lines and the cells that are done
     python3 -m benchmarks.h200 collect --runs DIR --out OUT [--raw]     archives to carry away
-    python3 -m benchmarks.h200 stop --runs DIR                          ends the queues; reports are written
+    python3 -m benchmarks.h200 stop --runs DIR                          ends the queues; finished cells stay
 
 `start` returns at once; each queue goes on by itself, and the same command later goes on with what is not done. A job may be
-given a limit, ``llama-3.3-70b@1500``: seconds after which it is interrupted as by Ctrl-C, which writes its report.
+given a limit, ``llama-3.3-70b@1500``: seconds after which it is interrupted as by Ctrl-C. Reports are written elsewhere, from
+the folders that come back: ``outrider bench --report-only --out RUN``.
 """
 
 from __future__ import annotations
@@ -92,11 +93,19 @@ def work(runs: Path, queue: str, known: dict[str, Job]) -> None:
     """One queue, in this process: job after job, each with the accelerator alone."""
     gpu, steps = read_queue(queue, known)
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
-    if gpu != "-":
+    if gpu != "any":
         environment["CUDA_VISIBLE_DEVICES"] = gpu
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     for step in steps:
-        command = [sys.executable, "-m", "outrider", *step.job.command(runs), "--warmup", str(WARMUP)]
+        command = [
+            sys.executable,
+            "-m",
+            "outrider",
+            *step.job.command(runs),
+            "--warmup",
+            str(WARMUP),
+            "--no-report",
+        ]
         began = time.time()
         print(f"{_clock()} {step.job.name} begins: {shlex.join(command[2:])}", flush=True)
         with (runs / f"{step.job.name}.log").open("a") as log:
@@ -114,7 +123,7 @@ def work(runs: Path, queue: str, known: dict[str, Job]) -> None:
 
 
 def _interrupt(process: subprocess.Popen[bytes]) -> int:
-    """As Ctrl-C: the cell under way is given up, the report of the others is written."""
+    """As Ctrl-C: the cell under way is given up, the others are kept."""
     process.send_signal(signal.SIGINT)
     try:
         return process.wait(END_GRACE_S)
@@ -124,7 +133,7 @@ def _interrupt(process: subprocess.Popen[bytes]) -> int:
 
 
 def stop(runs: Path) -> None:
-    """End the queues; each writes the report of what it has."""
+    """End the queues and what they started."""
     for path in runs.glob("queue-*.pid"):
         try:
             os.kill(int(path.read_text()), signal.SIGTERM)
@@ -199,7 +208,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python3 -m benchmarks.h200", description=__doc__.splitlines()[0])
     parser.add_argument("action", choices=["plan", "start", "work", "status", "stop", "collect"])
     parser.add_argument(
-        "queues", nargs="*", default=DEFAULT, help="ACCELERATOR=JOB[@SECONDS][,JOB…]; - for no choice"
+        "queues", nargs="*", default=DEFAULT, help="ACCELERATOR=JOB[@SECONDS][,JOB…]; `any` for no choice"
     )
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs")
     parser.add_argument("--models", type=Path, default=Path("models"), help="folder of the real weights' job")
