@@ -64,6 +64,7 @@ def test_the_key_is_in_no_file(plan: Plan, folder: Path) -> None:
     [
         ({"prompts": ()}, "the prompt set is empty"),
         ({"prompts": (Prompt("a/1", ("fine", " ")),)}, "prompt a/1 has an empty turn"),
+        ({"prompts": (Prompt("a/2", ("half \ud83d",)),)}, "prompt a/2 has half a character"),
         ({"concurrency": 0}, "nothing to send"),
         ({"requests": 0}, "nothing to send"),
     ],

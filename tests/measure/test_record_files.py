@@ -51,6 +51,13 @@ def test_what_is_written_comes_back(
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
+def test_half_a_character_comes_back(tmp_path: Path) -> None:
+    """A model that answers with a lone surrogate does not cost the cell its records."""
+    record = RequestRecord("a", "p", 0, 1.0, 2.0, text="half \ud83d")
+    write_records(tmp_path / "r.jsonl.gz", [record])
+    assert read_records(tmp_path / "r.jsonl.gz") == (record,)
+
+
 @pytest.mark.parametrize("content", [b"", b"no gzip", None])
 def test_a_file_that_is_not_whole_is_refused(tmp_path: Path, content: bytes | None) -> None:
     """Empty, foreign or cut: an error with what to do next."""

@@ -44,12 +44,25 @@ def check_plan(plan: LoadPlan) -> None:
             raise MeasurementError(
                 f"prompt {prompt.id} has an empty turn", hint="Leave it out, or give every turn a text."
             )
+        if not all(_is_unicode(text) for text in (*prompt.turns, prompt.system or "")):
+            raise MeasurementError(
+                f"prompt {prompt.id} has half a character (a lone surrogate), which no server takes",
+                hint="Leave it out, or mend its text.",
+            )
     if min(plan.concurrency, plan.requests, plan.output_tokens) < 1 or plan.warmup_requests < 0:
         raise MeasurementError(
             f"nothing to send: concurrency {plan.concurrency}, {plan.requests} requests after {plan.warmup_requests} of "
             f"warm-up, {plan.output_tokens} output tokens",
             hint="All but the warm-up must be at least 1.",
         )
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def conversations(plan: LoadPlan) -> Conversations:

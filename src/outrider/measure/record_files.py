@@ -44,7 +44,8 @@ def write_records(path: Path, records: Iterable[RequestRecord]) -> None:
     try:
         with beside.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as sink:
             for content in (FORMAT, *map(_to_json, records)):
-                sink.write(json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+                # In ASCII: a model may answer with half a character, which UTF-8 cannot hold.
+                sink.write(json.dumps(content, separators=(",", ":")).encode() + b"\n")
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
