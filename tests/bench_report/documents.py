@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from outrider.bench.answers import answers
 from outrider.bench.document import (
     BASELINE,
     Acceptance,
-    Answer,
     Arm,
     Cell,
     Cost,
@@ -350,40 +350,6 @@ def costs(cells: Sequence[Cell], sets: Sequence[str]) -> list[Cost]:
     return found
 
 
-def answers(found: Sequence[Speedup], crossed: Sequence[Crossover]) -> list[Answer]:
-    """One sentence an arm and set, as the real answers have them: values beside the words."""
-    said = []
-    for one in crossed:
-        mine = [s for s in found if (s.arm, s.prompt_set) == (one.arm, one.prompt_set)]
-        first, last = mine[0], mine[-1]
-        end = (
-            f"stops paying at {one.running.value:.0f} running requests"
-            if one.running
-            else f"{one.kind} up to {last.running:.0f}"
-        )
-        text = (
-            f"{one.arm} on {one.prompt_set}: {first.ratio.value:.2f} × at {first.concurrency}, "
-            f"{last.ratio.value:.2f} × at {last.concurrency}; {end}."
-        )
-        good = None if one.kind == "at" else last.ratio.value > 1
-        values = {
-            "first": first.ratio.value,
-            "last": last.ratio.value,
-            "crossover": one.running.value if one.running else None,
-        }
-        said.append(
-            Answer(
-                id=f"speedup/{one.arm}/{one.prompt_set}",
-                text=text,
-                arm=one.arm,
-                prompt_set=one.prompt_set,
-                values=values,
-                good=good,
-            )
-        )
-    return said
-
-
 def natural_end(plan: Plan) -> list[NaturalEnd]:
     """The acceptance table; one arm's texts differ from the baseline's on one set."""
     found = []
@@ -411,7 +377,7 @@ def build(plan: Plan, cells: Sequence[Cell], labels: Labels, name: str) -> RunDo
     """A document whose comparisons follow from the cells."""
     found = speedups(plan, cells)
     crossed = crossovers(plan, found)
-    return RunDocument(
+    document = RunDocument(
         schema="outrider/bench-run/v1",
         name=name,
         created="2026-11-29T20:00:00Z",
@@ -475,8 +441,8 @@ def build(plan: Plan, cells: Sequence[Cell], labels: Labels, name: str) -> RunDo
         steps=step_costs(plan),
         crossovers=crossed,
         costs=costs(cells, plan.sets) if plan.priced else [],
-        answers=answers(found, crossed),
     )
+    return document.model_copy(update={"answers": answers(document)})
 
 
 def large() -> RunDocument:

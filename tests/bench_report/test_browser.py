@@ -51,10 +51,12 @@ def test_headline_numbers_are_read_back_from_the_page(
     """Answers and speed-ups in the rendered page are the document's, and the cells show the rounded numbers."""
     _open(page, large_folder)
     shown = page.js(
-        "[...document.querySelectorAll('[data-answer]')].map(one => [one.dataset.answer, one.dataset.values, one.innerText])"
+        "Object.fromEntries([...document.querySelectorAll('[data-answer]')]"
+        ".map(one => [one.dataset.answer, [one.dataset.values, one.textContent]]))"
     )
-    assert [one[0] for one in shown] == [one.id for one in large.answers]
-    for (_, values, text), answer in zip(shown, large.answers, strict=True):
+    assert len(shown) == len(large.answers) > 50
+    for answer in large.answers:
+        values, text = shown[answer.id]
         assert json.loads(values) == answer.values
         assert answer.text in text
     cells = page.js(

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
-from outrider.bench.document import RunDocument
+from outrider.bench.document import Answer, RunDocument
 from outrider.bench.report import background, findings, money, tails
-from outrider.bench.report.content import Report, Said
+from outrider.bench.report.content import Answers, Report, Said
 from outrider.bench.report.look import Look, looks
 from outrider.bench.report.text import clean
 
-_MARKS = {True: "good", False: "bad", None: "caveat"}
+# What the first word of an answer's id asks; the order of the report. Other words stand under the last one.
+_QUESTIONS = {
+    "recommendation": "When to switch the draft on",
+    "no-baseline": "When to switch the draft on",
+    "caveat": "What to keep in mind",
+    "speedup": "Speed-up at each load",
+    "stops-paying": "Where it stops paying",
+    "rival": "Draft against draft",
+    "tail": "Tail latency under rejection",
+    "degrades": "Traffic on which a draft degrades",
+    "target": "Against the target",
+    "cost": "What a million tokens cost",
+    "": "More",
+}
+_NEVER_FOLDED = {_QUESTIONS["recommendation"], _QUESTIONS["caveat"]}
+_FOLD_ABOVE = 6
 
 
 def looks_of(document: RunDocument) -> dict[str, Look]:
@@ -32,20 +48,40 @@ def _cleaned(value: Any) -> Any:
     return [_cleaned(inner) for inner in value] if isinstance(value, list) else value
 
 
+def _mark(answer: Answer) -> Literal["good", "bad", "caveat"]:
+    if answer.good is None or answer.id.startswith("caveat"):
+        return "caveat"
+    return "good" if answer.good else "bad"
+
+
+def grouped(answers: Sequence[Answer]) -> tuple[Answers, ...]:
+    """Answers by question; many answers to one question are folded, advice and caveats never."""
+    found: dict[str, list[Said]] = {title: [] for title in _QUESTIONS.values()}
+    for one in answers:
+        title = _QUESTIONS.get(one.id.partition("/")[0], _QUESTIONS[""])
+        found[title].append(Said(one.id, one.text, _mark(one), dict(one.values)))
+    groups: list[Answers] = []
+    for title, items in found.items():
+        marks = [one.mark for one in items]
+        tally = ", ".join(
+            f"{marks.count(mark)} {mark}" for mark in ("good", "bad", "caveat") if mark in marks
+        )
+        folded = len(items) > _FOLD_ABOVE and title not in _NEVER_FOLDED
+        if items:
+            groups.append(Answers(title, tuple(items), folded, f"{len(items)} answers: {tally}"))
+    return tuple(groups)
+
+
 def compose(document: RunDocument) -> Report:
     """All sections of a printable document, in the order in which they are read."""
     colours = looks_of(document)
-    answers = tuple(
-        Said(clean(one.id), clean(one.text), _MARKS[one.good], dict(one.values))  # type: ignore[arg-type]
-        for one in document.answers
-    )
     return Report(
         title=clean(document.name),
         subtitle=background.subtitle(document),
         banners=background.banners(document),
         run=background.what_was_run(document),
         arms=background.arms_table(document),
-        answers=answers,
+        answers=grouped(document.answers),
         sections=(
             findings.speedup_section(document, colours),
             findings.map_section(document, colours),

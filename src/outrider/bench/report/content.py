@@ -112,6 +112,16 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
+class Answers:
+    """Answers to one question. Many of them are folded under `summary`."""
+
+    title: str
+    items: tuple[Said, ...]
+    folded: bool = False
+    summary: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """The whole report. `banners` are (kind, sentence): what must be read before any number."""
 
@@ -120,5 +130,5 @@ class Report:
     banners: tuple[tuple[str, str], ...]
     run: tuple[tuple[str, str], ...]
     arms: Table
-    answers: tuple[Said, ...]
+    answers: tuple[Answers, ...]
     sections: tuple[Section, ...]

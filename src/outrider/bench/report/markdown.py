@@ -25,8 +25,10 @@ def render_markdown(document: RunDocument) -> str:
     parts.append("\n".join(f"- {escape(name)}: {escape(text)}" for name, text in report.run))
     parts.append(_table(report.arms))
     parts.append("## Answers")
-    answers = [f"- {_ANSWERS[said.mark]} {escape(said.text)}" for said in report.answers]
-    parts.append("\n".join(answers) or "No answers: no arm could be compared with the baseline.")
+    for group in report.answers:
+        parts.append(f"### {escape(group.title)}")
+        parts.append("\n".join(f"- {_ANSWERS[said.mark]} {escape(said.text)}" for said in group.items))
+    parts += [] if report.answers else ["No answers: no arm could be compared with the baseline."]
     for section in report.sections:
         parts += _section(section)
     return "\n\n".join(part for part in parts if part) + "\n"
