@@ -215,7 +215,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder of named prompt sets")
     parser.add_argument("--out", type=Path, default=Path("collected"))
     parser.add_argument("--raw", action="store_true")
-    given = parser.parse_args(argv)
+    given = parser.parse_intermixed_args(argv)  # queues may follow options
     models = Path(os.environ.get("OUTRIDER_H200_MODELS", given.models)).absolute()
     data = Path(os.environ.get("OUTRIDER_DATA", given.data)).absolute()
     known, runs = jobs(models, data), given.runs.absolute()

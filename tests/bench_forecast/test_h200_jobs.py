@@ -104,3 +104,10 @@ def test_archives_stay_within_what_can_be_carried(tmp_path: Path) -> None:
         with tarfile.open(part) as archive:
             names += archive.getnames()
     assert sorted(names) == [f"a/raw/{number}.jsonl.gz" for number in range(5)]
+
+
+def test_queues_may_stand_after_options(tmp_path: Path) -> None:
+    """The command line as the module's text shows it: the queues come last, and an unknown job is told before anything starts."""
+    with pytest.raises(SystemExit, match="no job 'nothing'"):
+        driver.main(["start", "--runs", str(tmp_path / "runs"), "0=nothing"])
+    assert not (tmp_path / "runs").exists()
