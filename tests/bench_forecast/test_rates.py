@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -121,3 +124,22 @@ def test_speed_up_is_the_acceptance_length_over_the_cost_of_a_step() -> None:
     assert texts[1].startswith(
         "With the acceptance stated, no draft pays at 64 at once: even eagle3-k3 would need an AL of 4.00"
     )
+
+
+def test_the_published_table_is_reckoned() -> None:
+    """Each r of docs/forecast.md is what its AL and K give, and the sentence on the one-chance model quotes its rates."""
+    page = (Path(__file__).parents[2] / "docs" / "forecast.md").read_text(encoding="utf-8")
+    rows = 0
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) == 8 and re.fullmatch(r"[\d. /]+", cells[5]):
+            lengths, ks = cells[4].split("/"), cells[3].split("/")
+            ks = ks if len(ks) > 1 else ks * len(lengths)
+            found = [
+                f"{rates_from_length(float(al), int(k))[0]:.2f}" for al, k in zip(lengths, ks, strict=True)
+            ]
+            assert cells[5] == " / ".join(found), line
+            rows += 1
+    assert rows == 6
+    quoted = " ".join(f"{rate:.3f}"[1:] for rate in rates_from_length(2.60, 3))
+    assert f"AL 2.60 at K = 3 gives {quoted} where" in page

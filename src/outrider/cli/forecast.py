@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from outrider.bench.forecast import (
     Stated,
@@ -24,6 +25,9 @@ from outrider.engines.vllm.adapter import VllmEngine
 from outrider.measure.aiperf import AiperfRunner
 from outrider.stack.load import load_stack
 
+TEMPERATURE = (
+    1.0  # greedy dummy weights repeat themselves, and a mixture of experts then uses few of its experts
+)
 PROMPTS = 512  # different ones; a cell with more requests begins again
 
 
@@ -66,7 +70,7 @@ def forecast_command(
     \b
     The shapes of target and draft are loaded with random weights and measured as `outrider bench` does; the acceptance is yours.
     On a GPU the engine draws it; a CPU build cannot, so there the speed-up is reckoned: AL(K) × T(b, 0)/T(b, K). Every figure is
-    labelled. The best draft length at each batch, and the AL that just pays, come first.
+    labelled. The best draft length at each batch, and the AL that just pays, come first. Default temperature: 1.
     """
     say = progress_line()
     loaded = load_stack(stack)
@@ -80,6 +84,9 @@ def forecast_command(
     runner = AiperfRunner(engine.request_acceptance)
     prompts = forecast_prompts(prompt_tokens, PROMPTS)
     wish = replace(wish_from(given), natural_end=0)
+    context = click.get_current_context()
+    if context.get_parameter_source("temperature") is ParameterSource.DEFAULT:
+        wish = replace(wish, temperature=TEMPERATURE)
     session = prepared(forecast_stack(loaded), engine, (prompts,), wish, say)
     synthetic = session.install.device != "cpu"
     arms = forecast_arms(session.plan.arms, stated, synthetic=synthetic)
