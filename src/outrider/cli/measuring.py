@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from functools import reduce
@@ -216,6 +217,7 @@ def wish_from(given: Mapping[str, Any]) -> Wish:
 def run_session(session: Session, folder: Path, runner: LoadRunner, *, report: bool) -> None:
     """Measure into the folder and show the answers."""
     say = progress_line()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what is done is written, nothing is left behind
     cells = sum(len(block.cells) for block in session.plan.blocks())
     say(f"{len(session.plan.arms)} arms, {cells} cells into {folder}")
     found = measure(session, folder, runner, say, report=report)
