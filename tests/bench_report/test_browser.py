@@ -15,7 +15,7 @@ from tests.bench_report.chromium import Page, browse
 
 OVERFLOWING = """
 [...document.querySelectorAll('main *')].filter(one => !one.closest('.scroll') && !one.closest('svg') && !one.closest('pre')
-  && one.getBoundingClientRect().right > innerWidth + 1).map(one => one.tagName + '#' + one.id)
+  && one.getBoundingClientRect().right > WIDTH + 1).map(one => one.tagName + '#' + one.id)
 """
 CUT = """
 [...document.querySelectorAll('figure svg')].flatMap(svg => {
@@ -99,7 +99,7 @@ def test_no_sideways_scroll_of_the_page(
         _open(page, folder)
         page.size(width, 844, phone=width < 500)
         assert page.js("document.documentElement.scrollWidth") <= width
-        assert page.js(OVERFLOWING) == []
+        assert page.js(OVERFLOWING.replace("WIDTH", str(width))) == []
 
 
 def test_labels_are_inside_their_pictures(page: Page, large_folder: Path) -> None:

@@ -281,7 +281,9 @@ def fallen_section(document: RunDocument) -> Section:
 
 def provenance_section(document: RunDocument) -> Section:
     """Every leaf of the provenance."""
-    return _pairs_section("provenance", "Provenance", flatten(document.provenance))
+    return _pairs_section(
+        "provenance", "Provenance", "Where these numbers come from", flatten(document.provenance)
+    )
 
 
 def settings_section(document: RunDocument) -> Section:
@@ -289,15 +291,15 @@ def settings_section(document: RunDocument) -> Section:
     pairs = flatten(document.settings.model_dump(mode="json")) + flatten(document.price, "price") * (
         document.price is not None
     )
-    return _pairs_section("settings", "Settings", pairs)
+    return _pairs_section("settings", "Settings", "What was asked for", pairs)
 
 
-def _pairs_section(id_: str, title: str, pairs: Iterable[tuple[str, str]]) -> Section:
+def _pairs_section(id_: str, title: str, caption: str, pairs: Iterable[tuple[str, str]]) -> Section:
     rows = tuple(Row((Item(clean(key)), Item(text))) for key, text in pairs)
     if not rows:
         return Section(id_, title, ("Nothing was recorded.",))
     columns = (Column("what", words=True), Column("value", words=True))
-    return Section(id_, title, (), (Block(tables=(Table(f"{id_}-table", title, columns, rows),)),))
+    return Section(id_, title, (), (Block(tables=(Table(f"{id_}-table", caption, columns, rows),)),))
 
 
 def glossary_section() -> Section:

@@ -117,12 +117,17 @@ def positions(axes: Axes, rates: Mapping[str, Sequence[float]], looks: Looks) ->
 def latency(axes: Axes, curves: Mapping[str, Quantiles], looks: Looks, scale: float | None) -> None:
     """Percentile 1 to 99 against the time, one curve an arm; markers at p50 and, where n allows, p95 and p99.
 
+    A curve ends at the last percentile that n allows: 99, 95 or, below 72 values, 90.
+
     `scale`: None for milliseconds, or the time that counts as 1 (the baseline's p50).
     """
     unit = scale or 1.0
     values: list[float] = []
     for arm, quantiles in curves.items():
-        look, known = looks[arm], quantiles.curve
+        look = looks[arm]
+        known = quantiles.curve[
+            : 99 if quantiles.p99 is not None else 95 if quantiles.p95 is not None else 90
+        ]
         marks = [(50, quantiles.p50), (95, quantiles.p95), (99, quantiles.p99)]
         shown = [(place, value / unit) for place, value in marks if value is not None]
         if known:

@@ -41,7 +41,8 @@ def latency_section(document: RunDocument, looks: Looks) -> Section:
                 opened = False
     unit = "as multiples of the baseline's p50 in the same cell" if relative else "in milliseconds"
     lines = [
-        f"Percentiles 1 to 99 {unit}; markers at p50 and, where n allows, p95 and p99. Finished requests only. "
+        f"Percentiles 1 to 99 {unit}; markers at p50 and, where n allows, p95 and p99. "
+        "A curve ends where n ends it. Finished requests only. "
         "A p99 needs 368 values, a p95 72: below that no number is printed."
     ]
     left = len(sets) * len(everywhere) - len(blocks)
