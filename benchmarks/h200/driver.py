@@ -167,17 +167,13 @@ def status(runs: Path) -> None:
 
 
 def collect(runs: Path, out: Path, raw: bool) -> None:
-    """`NAME.tgz` of each run without its raw records; with `raw` also those of all runs, in parts of at most 15 MiB."""
+    """`runs.tgz`: all runs without their raw records; with `raw` also those, in parts of at most 15 MiB. Few files can be carried."""
     out.mkdir(parents=True, exist_ok=True)
     skipped = {"raw", "work"}
-    for folder in sorted(path for path in runs.iterdir() if path.is_dir()):
-        with tarfile.open(out / f"{folder.name}.tgz", "w:gz") as archive:
-            for path in sorted(folder.iterdir()):
-                if path.name not in skipped:
-                    archive.add(path, f"{folder.name}/{path.name}")
-    with tarfile.open(out / "logs.tgz", "w:gz") as archive:
-        for path in sorted(runs.glob("*.log")):
-            archive.add(path, path.name)
+    with tarfile.open(out / "runs.tgz", "w:gz") as archive:
+        for path in sorted([*runs.glob("*.log"), *runs.glob("*/*")]):
+            if path.name not in skipped:
+                archive.add(path, str(path.relative_to(runs)))
     if raw:
         _split(out, sorted(runs.glob("*/raw/*.gz")), runs)
     for path in sorted(out.iterdir()):

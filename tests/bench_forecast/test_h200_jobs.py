@@ -86,7 +86,7 @@ def test_a_queue_goes_on_after_a_job_that_fails_or_outlasts_its_limit(
 
 
 def test_archives_stay_within_what_can_be_carried(tmp_path: Path) -> None:
-    """Each run's figures in one archive without raw records; raw records in parts under the limit, none lost."""
+    """All runs' figures in one archive without raw records; raw records in parts under the limit, none lost."""
     cells, raw = tmp_path / "runs" / "a" / "cells", tmp_path / "runs" / "a" / "raw"
     cells.mkdir(parents=True)
     raw.mkdir()
@@ -94,7 +94,7 @@ def test_archives_stay_within_what_can_be_carried(tmp_path: Path) -> None:
     for number in range(5):
         (raw / f"{number}.jsonl.gz").write_bytes(bytes(6 * 1024 * 1024))
     driver.collect(tmp_path / "runs", tmp_path / "out", raw=True)
-    with tarfile.open(tmp_path / "out" / "a.tgz") as archive:
+    with tarfile.open(tmp_path / "out" / "runs.tgz") as archive:
         assert "a/cells/x.json" in archive.getnames()
         assert not [name for name in archive.getnames() if "raw" in name]
     parts = sorted((tmp_path / "out").glob("raw-*.tar"))
