@@ -167,7 +167,7 @@ def status(runs: Path) -> None:
 
 
 def collect(runs: Path, out: Path, raw: bool) -> None:
-    """`runs.tgz`: all runs without their raw records; with `raw` also those, in parts of at most 15 MiB. Few files can be carried."""
+    """`runs.tgz`: all runs without their raw records; with `raw` also those, in parts of at most 15 MiB."""
     out.mkdir(parents=True, exist_ok=True)
     skipped = {"raw", "work"}
     with tarfile.open(out / "runs.tgz", "w:gz") as archive:
