@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from outrider.bench.report import look
+from outrider.bench.document import Interval, Quantiles, Speedup
+from outrider.bench.report import look, pictures
 from outrider.bench.report.svg import draw, inline
 
 
@@ -57,3 +60,28 @@ def test_a_picture_follows_the_page_and_holds_no_code() -> None:
     assert '<title id="p7-t">a &lt;title&gt;</title>' in svg
     assert "font-family" not in svg
     assert "date" not in svg.lower()
+
+
+def test_wide_spans_keep_plain_labels() -> None:
+    """Latencies over more than a factor of six stand on a logarithmic axis whose labels are numbers, not formulas."""
+    values = [0.1 * 1.06**place for place in range(99)]
+    curve = Quantiles(n=500, p50=values[49], p95=values[94], p99=values[98], curve=values)
+    found = look.looks(["baseline"])
+    svg = draw((250, 172), lambda axes: pictures.latency(axes, {"baseline": curve}, found, None))
+    assert "mathdefault" not in svg
+    assert {">0.1<", ">1<", ">10<"} <= set(re.findall(r">[^<>]+<", svg))
+
+
+def test_an_interval_without_end_does_not_hide_the_ratios() -> None:
+    """Two trials may give an interval up to a thousand: the axis still shows the ratio against 1.0."""
+    point = Speedup(
+        arm="a",
+        prompt_set="s",
+        concurrency=1,
+        running=1.0,
+        ratio=Interval(value=1.2, low=0.001, high=1035.8, n=2),
+        steady=True,
+    )
+    svg = draw((312, 216), lambda axes: pictures.speedup(axes, [point], look.looks(["a"]), [point]))
+    labels = [float(one) for one in re.findall(r">([\d.]+)<", svg)]
+    assert max(labels) <= 4

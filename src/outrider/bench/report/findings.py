@@ -10,7 +10,7 @@ from outrider.bench.report import pictures
 from outrider.bench.report.content import Block, Column, Item, Mark, Row, Section, Table
 from outrider.bench.report.look import Look
 from outrider.bench.report.tables import position_rates, sets_with
-from outrider.bench.report.text import NONE, clean, number, ratio
+from outrider.bench.report.text import NONE, clean, number, percent, ratio
 
 Looks = Mapping[str, Look]
 
@@ -41,7 +41,11 @@ def speedup_section(document: RunDocument, looks: Looks) -> Section:
         ]
     elif all(one.ratio.low is None for one in document.speedups):
         lines.append("No intervals: they need at least two trials of both the arm and the baseline.")
-    seen = ("Whiskers: 95 % interval over trials. Hollow marker: not steady.",) if panels else ()
+    seen = (
+        ("Whiskers: 95 % interval over trials, cut where it leaves the panel. Hollow marker: not steady.",)
+        if panels
+        else ()
+    )
     legend = drafts if panels else ()
     return Section("speedup", "Speed-up", tuple(lines), tuple(blocks), legend=legend, seen=seen)
 
@@ -70,11 +74,15 @@ def _speedup_item(found: Speedup | None, step: int) -> Item:
     if found is None:
         return Item(NONE, concurrency=step)
     r = found.ratio
-    span = f"{r.low:.2f}–{r.high:.2f}, " if r.low is not None and r.high is not None else ""
+    span = f"{_bound(r.low)}–{_bound(r.high)}, " if r.low is not None and r.high is not None else ""
     steady = "" if found.steady else "\nnot steady"
     clear = (r.low if r.low is not None else r.value) > 1 or (r.high if r.high is not None else r.value) < 1
     mark: Mark = "" if not clear else "good" if r.value > 1 else "bad"
     return Item(ratio(r.value), f"{span}b {number(found.running)}{steady}", mark, "speedup", r.value, step)
+
+
+def _bound(value: float) -> str:
+    return ratio(value) if value < 100 else number(value)
 
 
 def crossover_words(one: Crossover) -> str:
@@ -136,11 +144,29 @@ def map_section(document: RunDocument, looks: Looks) -> Section:
         "speed-up = AL × T(b, 0) ÷ T(b, K).",
     )
     seen = ("Solid line: AL needed. Dashed: AL measured. Green between them: the draft pays; red: it costs.",)
-    blocks = (Block(tuple(panels), (_map_table(steps, order),)),)
+    blocks = (Block(tuple(panels), (_map_table(steps, order, _silent(document, order)),)),)
     return Section("map", "Step time and break-even", lines, blocks, seen=seen)
 
 
-def _map_table(steps: Sequence[StepCost], order: Sequence[str]) -> Table:
+def _silent(document: RunDocument, order: Sequence[str]) -> tuple[str, ...]:
+    """A note on each arm that has nothing to propose on many steps: its AL holds for the others alone."""
+    notes = []
+    for arm in order:
+        seen = [
+            cell.pooled.acceptance
+            for cell in document.cells
+            if cell.arm == arm and cell.state == "ok" and cell.pooled
+        ]
+        known = [one.draft_coverage for one in seen if one.draft_coverage is not None]
+        if known and sum(known) / len(known) < 0.9:
+            share = percent(sum(known) / len(known))
+            notes.append(
+                f"{clean(arm)} drafts on {share} of the steps: its AL holds for those, the gain is less than the gap."
+            )
+    return tuple(notes)
+
+
+def _map_table(steps: Sequence[StepCost], order: Sequence[str], notes: tuple[str, ...]) -> Table:
     grid = sorted({one.concurrency for one in steps})
     rows = []
     for arm in order:
@@ -163,7 +189,7 @@ def _map_table(steps: Sequence[StepCost], order: Sequence[str]) -> Table:
         rows.append(Row((Item(clean(arm)), Item(str(k)), *items), arm=arm))
     columns = (Column("arm", words=True), Column("K"), *(Column(str(step), "concurrency") for step in grid))
     caption = "T(b, K) ÷ T(b, 0) = break-even AL; beneath it the AL measured and b, the running requests"
-    return Table("steps", caption, columns, tuple(rows), heads=2)
+    return Table("steps", caption, columns, tuple(rows), heads=2, notes=notes)
 
 
 def acceptance_section(document: RunDocument, looks: Looks) -> Section:

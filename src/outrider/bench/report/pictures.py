@@ -63,8 +63,12 @@ def speedup(axes: Axes, points: Sequence[Speedup], looks: Looks, all_points: Seq
                 zorder=4,
             )
     _running_axis(axes, [one.running for one in all_points])
-    low = min([one.ratio.low or one.ratio.value for one in all_points] + [1.0])
-    high = max([one.ratio.high or one.ratio.value for one in all_points] + [1.0])
+    # two trials can give an interval of a thousand: the panel shows the ratios, the table the whole interval
+    values = [one.ratio.value for one in all_points]
+    lows = [one.ratio.value if one.ratio.low is None else one.ratio.low for one in all_points]
+    highs = [one.ratio.value if one.ratio.high is None else one.ratio.high for one in all_points]
+    low = max(min([*lows, 1.0]), 0.5 * min([*values, 1.0]))
+    high = min(max([*highs, 1.0]), 1.5 * max([*values, 1.0]))
     axes.set_ylim(max(0.0, low - 0.12 * (high - low) - 0.05), high + 0.08 * (high - low) + 0.05)
     axes.set_ylabel("speed-up (× baseline)")
 
@@ -215,7 +219,6 @@ def _running_axis(axes: Axes, values: Sequence[float]) -> None:
 
 def _time_axis(axes: Axes, values: Sequence[float]) -> None:
     """Logarithmic where the values span more than a factor of six, from zero otherwise."""
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     if values and max(values) / min(values) > 6:
         axes.set_yscale("log")
         low, high = min(values) * 0.85, max(values) * 1.2
@@ -229,3 +232,5 @@ def _time_axis(axes: Axes, values: Sequence[float]) -> None:
     else:
         axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
         axes.set_ylim(0, (max(values) * 1.1) if values else 1)
+    # after the scale: setting a scale sets its own formatter
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
