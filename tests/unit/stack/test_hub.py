@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from outrider.core.errors import StackError
 from outrider.stack import hub
 from outrider.stack.facts import FactsError, HubError
 from outrider.stack.find_facts import FactsNotHere, Source, find_facts
 from outrider.stack.hub import read_hub
+from outrider.stack.load import load_stack_text
+from outrider.stack.shapes import shaped
 
 COMMIT = "a" * 40
 CONFIG = {
@@ -249,3 +252,27 @@ def test_a_hub_answer_that_is_no_json_is_told(fake: FakeHub) -> None:
     fake.files["config.json"] = b"<html>sign in</html>"
     with pytest.raises(FactsError, match="not JSON"):
         read_hub("org/name")
+
+
+def test_a_shape_of_a_hub_model_is_its_config_alone(fake: FakeHub, tmp_path: Path) -> None:
+    """A forecast reads config.json of a hub id and not one byte of weights; the folder holds that config as it is written."""
+    fake.files = {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": shard(["a"])}
+    stack = load_stack_text(
+        "apiVersion: outrider/v1alpha1\ntarget: {model: org/name}\ndraft: {method: none}\nforecast: {}\n", "x"
+    )
+    made = shaped(stack, tmp_path)
+    assert json.loads((Path(made.target.model) / "config.json").read_text()) == CONFIG
+    assert made.served_name == "name"
+    assert fake.sent == len(fake.files["config.json"])
+
+
+def test_a_shape_asks_no_hub_when_none_may_be_asked(
+    fake: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offline and not in the cache: refused with what to name instead, and the hub hears nothing."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    stack = load_stack_text("apiVersion: outrider/v1alpha1\ntarget: {model: org/name}\nforecast: {}\n", "x")
+    with pytest.raises(StackError) as caught:
+        shaped(stack, tmp_path)
+    assert "HF_HUB_OFFLINE" in caught.value.problems[0].hint
+    assert fake.tokens == []
