@@ -111,3 +111,17 @@ def test_queues_may_stand_after_options(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="no job 'nothing'"):
         driver.main(["start", "--runs", str(tmp_path / "runs"), "0=nothing"])
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("job", [LLAMA, QWEN3])
+def test_full_batches_run_in_a_graph_of_their_own_size(job: Job) -> None:
+    """The list of graph sizes holds each measured batch times K + 1 up to its largest, so nothing measured is padded."""
+    sizes = load_stack(HERE / f"{job.name}.yaml").engine.extra_args["compilation-config"]
+    assert isinstance(sizes, dict)
+    listed = sizes["cudagraph_capture_sizes"]
+    assert isinstance(listed, list)
+    lengths = {int(arm.rpartition("-k")[2]) if arm != "baseline" else 0 for arm in job.tok_s}
+    assert lengths == {0, 3, 5, 7}
+    tokens = {running * (length + 1) for running in CONCURRENCY for length in lengths}
+    assert {one for one in tokens if one <= 512} <= set(listed)
+    assert max(listed) == 512
