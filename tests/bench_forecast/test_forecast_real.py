@@ -54,6 +54,7 @@ def test_a_cpu_forecast_is_modelled_and_says_so(tmp_path: Path) -> None:
     assert (speedup.ratio.low, speedup.ratio.high, speedup.ratio.n) == (None, None, 0)
     assert found.answers[0].id == "forecast/2"
     assert found.answers[0].values["break_even"] == step.break_even_length
+    assert not [one.id for one in found.answers if one.id.startswith("caveat/flags")]
     assert [*found.crossovers, *found.costs, *found.latency_differences] == []
     cell = found.cell("eagle3-k3", "forecast-64", 2)
     assert cell is not None

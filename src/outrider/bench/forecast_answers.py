@@ -9,6 +9,9 @@ from outrider.bench.caveats import caveats
 from outrider.bench.forecast import Stated, stated_of
 from outrider.bench.words import at_once, times
 
+# Caveats of acceptance and throughput, which a modelled forecast does not report: random drafts are never accepted.
+_OF_WHAT_WAS_MEASURED = ("caveat/flags/", "caveat/few-trials", "caveat/n-too-small")
+
 
 def finished(found: document.RunDocument, forecast: document.ForecastInfo) -> document.RunDocument:
     """The document with a forecast's labels and answers.
@@ -32,7 +35,8 @@ def finished(found: document.RunDocument, forecast: document.ForecastInfo) -> do
     found = found.model_copy(
         update={**changes, "labels": labels, "steps": steps, "speedups": _modelled(found.speedups, steps)}
     )
-    return found.model_copy(update={"answers": [*forecast_answers(steps, stated), *caveats(found)]})
+    kept = [one for one in caveats(found) if not one.id.startswith(_OF_WHAT_WAS_MEASURED)]
+    return found.model_copy(update={"answers": [*forecast_answers(steps, stated), *kept]})
 
 
 def labelled(labels: document.Labels, stated: Mapping[str, Stated], *, synthetic: bool) -> document.Labels:
