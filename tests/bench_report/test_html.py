@@ -16,8 +16,8 @@ from tests.bench_report import documents
 from tests.bench_report.reading import Tag, markdown_tables, read
 
 ORDER = [
-    "run",
     "answers",
+    "run",
     "speedup",
     "map",
     "acceptance",
@@ -42,7 +42,7 @@ def page(large_folder: Path) -> Tag:
 
 
 def test_sections_stand_in_the_order_in_which_they_are_read(page: Tag) -> None:
-    """What was run, then answers, then pictures, then tables: the same in every report."""
+    """Answers at the top, then what was run, then pictures, then tables: the same in every report."""
     assert [one.attributes["id"] for one in page.every("section")] == ORDER
 
 

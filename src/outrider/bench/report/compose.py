@@ -15,6 +15,7 @@ from outrider.bench.report.text import clean
 _QUESTIONS = {
     "recommendation": "When to switch the draft on",
     "no-baseline": "When to switch the draft on",
+    "forecast": "What the stated acceptance would be worth",
     "caveat": "What to keep in mind",
     "speedup": "Speed-up at each load",
     "stops-paying": "Where it stops paying",

@@ -21,14 +21,14 @@ def render_markdown(document: RunDocument) -> str:
     for kind, text in report.banners:
         parts.append(f"> **{'Incomplete' if kind == 'bad' else 'Caveat'}:** {escape(text)}")
     parts.append("The same numbers with pictures: `report.html`, beside this file.")
-    parts.append("## What was run")
-    parts.append("\n".join(f"- {escape(name)}: {escape(text)}" for name, text in report.run))
-    parts.append(_table(report.arms))
     parts.append("## Answers")
     for group in report.answers:
         parts.append(f"### {escape(group.title)}")
         parts.append("\n".join(f"- {_ANSWERS[said.mark]} {escape(said.text)}" for said in group.items))
     parts += [] if report.answers else ["No answers: no arm could be compared with the baseline."]
+    parts.append("## What was run")
+    parts.append("\n".join(f"- {escape(name)}: {escape(text)}" for name, text in report.run))
+    parts.append(_table(report.arms))
     for section in report.sections:
         parts += _section(section)
     return "\n\n".join(part for part in parts if part) + "\n"
