@@ -157,7 +157,7 @@ def status(runs: Path) -> None:
     """What is done and what is said last."""
     for path in sorted(runs.glob("*.log")):
         lines = path.read_text(errors="replace").splitlines()[-4:]
-        print(f"== {path.name}", *lines, sep="\n")
+        print(f"== {path.name}", *(line[:160] for line in lines), sep="\n")
     for cells in sorted(runs.glob("*/cells")):
         states = [json.loads(cell.read_text()) for cell in sorted(cells.glob("*.json"))]
         failed = [one["key"]["arm"] for one in states if not one.get("load")]
