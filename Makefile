@@ -32,7 +32,7 @@ acceptance: dev bench-env  ## The longer proofs: greedy equality, load, memory, 
 	$(PYTEST) -m acceptance
 
 bench-demo: dev bench-env  ## Baseline against n-gram on this machine, no GPU: a whole report in bench-demo/
-	$(BIN)/outrider bench --quick --limit 8 --concurrency 1,4 --requests 1=12,4=28 --out bench-demo
+	$(BIN)/outrider bench --quick --limit 8 --concurrency 1,4 --requests 1=8,4=20 --out bench-demo
 
 bench-front: dev  ## The front against nginx: CPU per chunk and request, added first-token time
 	$(BIN)/python -m benchmarks.front

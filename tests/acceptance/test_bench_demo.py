@@ -18,7 +18,7 @@ from outrider.measure.record_files import read_records
 from outrider.measure.records import RequestRecord
 from tests.bench_report.chromium import browse
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(1300)]
 ROOT = Path(__file__).parents[2]
 TEN_MINUTES_S = 600
 

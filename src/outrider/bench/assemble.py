@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from outrider.bench.acceptance import acceptance, counted
-from outrider.bench.document import Cell, NaturalEnd, TextDifference, Trial
+from outrider.bench.document import Cell, Figures, NaturalEnd, Quantiles, TextDifference, Trial
 from outrider.bench.figures import CellData, CellPrice, FigureRules, figures, verdict
 from outrider.measure.records import RequestRecord
 
@@ -66,7 +66,15 @@ def _trial(trial: TrialData, price: CellPrice | None, rules: FigureRules | None)
     if trial.data is None or not trial.data.load.records:
         return Trial(**head, failed=trial.failed or "no records")
     found = figures([trial.data], price, rules)
-    return Trial(**head, figures=found, failed=trial.failed or verdict(found, rules))
+    return Trial(**head, figures=_without_curves(found), failed=trial.failed or verdict(found, rules))
+
+
+def _without_curves(found: Figures) -> Figures:
+    """A trial's figures without the percentiles that pictures draw: those are of all trials together."""
+    bare = {
+        name: value.model_copy(update={"curve": []}) for name, value in found if isinstance(value, Quantiles)
+    }
+    return found.model_copy(update=bare)
 
 
 def natural_end(

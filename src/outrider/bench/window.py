@@ -25,7 +25,7 @@ class SteadyRule:
 
 
 GPU_RULE = SteadyRule()
-CPU_RULE = SteadyRule(seconds=5.0, waves=3.0, note="CPU run: 5 s and 3 C requests asked, not 30 s and 5 C")
+CPU_RULE = SteadyRule(seconds=3.0, waves=3.0, note="CPU run: 3 s and 3 C requests asked, not 30 s and 5 C")
 
 
 @dataclass(frozen=True, slots=True)
