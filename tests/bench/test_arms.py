@@ -1,5 +1,7 @@
 """Arms: what is compared, under which name, and what of the stack is changed for it."""
 
+import re
+
 import pytest
 import yaml
 
@@ -39,16 +41,20 @@ def test_an_arm_is_a_stack_that_serve_reads() -> None:
     ("spec", "words"),
     [
         ("magic", "no method is called 'magic'"),
-        ("ngram:k=x", "'x' is not a number"),
+        ("magic", "the methods are ngram, "),
+        ("none", "the baseline has no draft and is always there"),
+        ("ngram:k=x", "k takes a number, not 'x'"),
         ("ngram:k=0", "greater than or equal to 1"),
-        ("ngram:speed=9", "what is 'speed=9'?"),
+        ("ngram:speed=9", "ngram has no key 'speed'; its keys are k, tensor_parallel, min, max"),
+        ("eagle3:k=3,model=", "model needs a value"),
+        ("ngram:k", "k takes a number"),
         ("eagle3:k=3", "needs the weights"),
         ("ngram:k=3,rates=0.5+0.4+0.3", "rates are for a forecast"),
     ],
 )
 def test_an_arm_that_cannot_be_is_refused(spec: str, words: str) -> None:
     """Each wrong spec is refused with its own words and a hint."""
-    with pytest.raises(StackError, match=words.replace("?", r"\?")) as caught:
+    with pytest.raises(StackError, match=re.escape(words)) as caught:
         plan_arms(load_stack(None), (spec,), running=4)
     assert caught.value.hint
 
@@ -74,3 +80,20 @@ def test_the_document_names_no_folder_of_this_machine() -> None:
     """A head in a folder is shown by its last part."""
     arm = plan_arms(load_stack(None), ("eagle3:k=3,model=/secret/place/head",), running=4)[2]
     assert arm.described().draft["model"] == "…/head"
+
+
+@pytest.mark.parametrize(
+    "own", ["draft:\n  method: ngram\n", "draft: {method: ngram, ngram: {min_tokens: 3}}\n"]
+)
+def test_a_stack_that_leaves_the_length_to_the_method(own: str) -> None:
+    """No `draft_length` is the method's default: `k=3` is the stack's own draft, not a second arm of its name."""
+    stack = load_stack_text(f"apiVersion: outrider/v1alpha1\ntarget: {{model: org/target}}\n{own}", "a.yaml")
+    arms = plan_arms(stack, ("ngram:k=2+3+5",), running=4)
+    assert [arm.name for arm in arms] == ["baseline", "ngram-k3", "ngram-k2", "ngram-k5"]
+    assert {arm.stack.draft.ngram.min_tokens for arm in arms[1:]} == {stack.draft.ngram.min_tokens}
+
+
+def test_two_heads_of_one_length_are_refused() -> None:
+    """Two different drafts never share a name."""
+    with pytest.raises(StackError, match="would be called eagle3-k3"):
+        plan_arms(load_stack(None), ("eagle3:k=3,model=org/a", "eagle3:k=3,model=org/b"), running=4)

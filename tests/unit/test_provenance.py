@@ -1,10 +1,11 @@
 """Provenance names what matters and nothing private."""
 
 import json
+import shlex
 
 import pytest
 
-from outrider.core.provenance import provenance, redact
+from outrider.core.provenance import command_line, provenance, redact
 
 
 @pytest.mark.parametrize(
@@ -36,3 +37,37 @@ def test_provenance_is_json_and_names_the_machine() -> None:
     assert found["command"] == "outrider bench"
     assert found["hardware"]["cores"] >= 1
     assert found["outrider"]
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["outrider", "bench", "stacks/my.yaml", "--set", "jsonl=data/mine.jsonl", "--out", "../runs/a"],
+        [
+            "outrider",
+            "forecast",
+            "./my.yaml",
+            "--acceptance",
+            "3.06@3",
+            "--source",
+            "its model card, table 2",
+        ],
+        ["outrider", "bench", "my stack.yaml", "--arm", "eagle3:k=3,model=org/head"],
+    ],
+)
+def test_the_command_can_be_pasted(typed: list[str]) -> None:
+    """A shell reads the kept command as the words that were typed: relative paths whole, quotes where they are needed."""
+    assert shlex.split(command_line(typed)) == typed
+
+
+@pytest.mark.parametrize(
+    "part", ["/home/ann/a.yaml", "jsonl=/home/ann/a.jsonl", "~/ann/a.yaml", "eagle3:model=/home/ann/y,k=3"]
+)
+def test_the_command_names_no_folder_of_the_machine(part: str) -> None:
+    """Absolute paths and home folders stay redacted, wherever they stand in a word."""
+    assert "ann/" not in command_line(["outrider", "bench", part])
+
+
+def test_the_command_keeps_no_secret() -> None:
+    """A token in a word is redacted though the word looks like a relative path."""
+    assert "abcdefgh" not in command_line(["outrider", "bench", "token=abcdefgh", "hf_abcdefghijkl"])

@@ -15,7 +15,7 @@ from outrider.core.errors import StackError
 from outrider.core.provenance import redact
 from outrider.stack.models import METHODS_WITH_WEIGHTS, Draft, DraftMethod, Forecast, Stack
 
-METHODS = get_args(DraftMethod)
+DRAFTS = tuple(method for method in get_args(DraftMethod) if method != "none")
 HOW = "An arm is METHOD[:key=value,…], such as ngram:k=3, eagle3:k=3+5+7 or draft-model:k=4,model=org/name."
 
 
@@ -117,11 +117,11 @@ def wanted_drafts(stack: Stack, specs: Iterable[str]) -> list[Wanted]:
     """The drafts to compare, in order and each once: the stack's own first, then those of `specs`. Raises StackError."""
     found = [Wanted(stack.draft)] if stack.draft.method != "none" else []
     for spec in specs:
-        found += [wanted for wanted in read_arm(spec, stack) if wanted.draft.method != "none"]
+        found += read_arm(spec, stack)
     unique: dict[str, Wanted] = {}
     for wanted in found:
         name = arm_name(wanted.draft)
-        if name in unique and unique[name].draft != wanted.draft:
+        if name in unique and _resolved(unique[name].draft) != _resolved(wanted.draft):
             raise StackError(
                 f"two arms would be called {name}",
                 hint="Two heads of one method and length: bench them in two runs and `outrider compare` those.",
@@ -130,20 +130,29 @@ def wanted_drafts(stack: Stack, specs: Iterable[str]) -> list[Wanted]:
     return list(unique.values())
 
 
+def _resolved(draft: Draft) -> Draft:
+    """The draft with its length written out: a stack that leaves it to the method is no other draft than one that says it."""
+    return draft.model_copy(update={"draft_length": draft.length})
+
+
 def read_arm(spec: str, stack: Stack) -> list[Wanted]:
     """`METHOD[:key=value,…]` as drafts, one a draft length. What it does not say is the stack's, if its method is the same.
 
     Raises StackError.
     """
     method, _, rest = spec.partition(":")
-    if method not in METHODS:
-        raise StackError(
-            f"--arm {spec}: no method is called {method!r}; there are {', '.join(METHODS)}", hint=HOW
+    if method not in DRAFTS:
+        what = (
+            "the baseline has no draft and is always there; name a draft:"
+            if method == "none"
+            else f"no method is called {method!r}; the methods are"
         )
+        raise StackError(f"--arm {spec}: {what} {', '.join(DRAFTS)}", hint=HOW)
     own = stack.draft.method == method
     base: dict[str, Any] = stack.draft.model_dump(exclude_defaults=True) if own else {"method": method}
     lengths: list[int | None] = [None]
     rates: tuple[float, ...] = ()
+    keys = keys_of(method)
     for pair in filter(None, rest.split(",")):
         key, _, value = pair.partition("=")
         try:
@@ -155,9 +164,10 @@ def read_arm(spec: str, stack: Stack) -> list[Wanted]:
             else:
                 base.update(_member(method, key, value, base))
         except ValueError:
-            raise StackError(f"--arm {spec}: {value!r} is not a number", hint=HOW) from None
+            raise StackError(f"--arm {spec}: {key} takes a number, not {value!r}", hint=HOW) from None
         except KeyError:
-            raise StackError(f"--arm {spec}: what is {pair!r}?", hint=HOW) from None
+            wrong = f"{key} needs a value" if key in keys else f"{method} has no key {key!r}"
+            raise StackError(f"--arm {spec}: {wrong}; its keys are {', '.join(keys)}", hint=HOW) from None
     if method in METHODS_WITH_WEIGHTS and not base.get("model"):
         raise StackError(
             f"--arm {spec}: {method} needs the weights of a head or draft model",
@@ -172,17 +182,24 @@ def read_arm(spec: str, stack: Stack) -> list[Wanted]:
         raise StackError(f"--arm {spec}: {error.errors()[0]['msg']}", hint=HOW) from None
 
 
+def keys_of(method: str) -> tuple[str, ...]:
+    """The keys an arm of this method takes."""
+    own = ("min", "max") if method == "ngram" else ()
+    weights = ("model", "revision", "quantization") if method in METHODS_WITH_WEIGHTS else ()
+    return ("k", *weights, "tensor_parallel", *own)
+
+
 def _member(method: str, key: str, value: str, base: dict[str, Any]) -> dict[str, Any]:
     """One `key=value` of an arm as members of the draft block. Raises KeyError for an unknown key, ValueError."""
-    if key == "model" and value:
+    if key not in keys_of(method) or not value:
+        raise KeyError(key)
+    if key == "model":
         return {key: str(Path(value).absolute()) if value.startswith((".", "/", "~")) else value}
-    if key in {"revision", "quantization"} and value:
+    if key in {"revision", "quantization"}:
         return {key: value}
-    if key in {"min", "max"} and method == "ngram":
+    if key in {"min", "max"}:
         return {"ngram": {**base.get("ngram", {}), f"{key}_tokens": int(value)}}
-    if key == "tensor_parallel":
-        return {key: int(value)}
-    raise KeyError(key)
+    return {key: int(value)}
 
 
 def plan_arms(stack: Stack, specs: Iterable[str], running: int, prefix_cache: bool = False) -> list[ArmPlan]:

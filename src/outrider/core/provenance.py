@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -23,9 +24,25 @@ _PROXY = re.compile(r"(\w+://)[^/@\s]+@")
 
 def redact(text: str) -> str:
     """The text with every folder reduced to ``…/last-part`` and what looks like a secret to ``<redacted>``."""
+    return _redact(text, relative=False)
+
+
+def _redact(text: str, *, relative: bool) -> str:
+    """`relative`: paths below or beside the working folder stay; they tell nothing of the machine."""
+
+    def path(match: re.Match[str]) -> str:
+        if relative and match[0].startswith("."):
+            return match[0]
+        return f"…/{match[0].rstrip('/').rsplit('/', 1)[-1]}"
+
     text = _PROXY.sub(r"\1<redacted>@", text)
     text = _SECRET.sub(lambda match: f"{match[2] or ''}<redacted>", text)
-    return _PATH.sub(lambda match: f"…/{match[0].rstrip('/').rsplit('/', 1)[-1]}", text)
+    return _PATH.sub(path, text)
+
+
+def command_line(command: Sequence[str]) -> str:
+    """The command as it is pasted into a shell: quoted, relative paths as typed, absolute ones and secrets redacted."""
+    return shlex.join(_redact(part, relative=True) for part in command)
 
 
 def version_of(distribution: str) -> str | None:
@@ -57,7 +74,7 @@ def provenance(command: Sequence[str], created: str) -> dict[str, object]:
         "commit": _commit(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
-        "command": " ".join(redact(part) for part in command),
+        "command": command_line(command),
         "hardware": hardware(),
     }
 
