@@ -293,7 +293,7 @@ class ForecastInfo(_Strict):
 
 
 class Settings(_Strict):
-    """What was asked for; a run resumes only with the same ones."""
+    """What was asked for; a run resumes only with the same ones. `warmup` 0: by the rule of `warmup_requests`."""
 
     concurrency: list[int]
     trials: int
@@ -303,6 +303,10 @@ class Settings(_Strict):
     temperature: float
     natural_end_prompts: int
     natural_end_tokens: int
+
+    def warmup_requests(self, concurrency: int) -> int:
+        """Uncounted requests before a cell: those asked for, else as many as run at once, at least 2."""
+        return self.warmup or max(2, concurrency)
 
 
 class RunDocument(_Strict):

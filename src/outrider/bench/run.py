@@ -215,7 +215,7 @@ class Bench:
             prompts=prompts,
             concurrency=min(concurrency, turns) if natural else concurrency,
             requests=turns if natural else settings.requests[key.concurrency],
-            warmup_requests=0 if natural else settings.warmup or max(2, key.concurrency),
+            warmup_requests=0 if natural else settings.warmup_requests(key.concurrency),
             output_tokens=settings.natural_end_tokens if natural else settings.output_tokens,
             fixed_length=not natural,
             temperature=0.0 if natural else settings.temperature,

@@ -59,9 +59,10 @@ def settings_of(wish: Wish, device: str) -> document.Settings:
     unknown = sorted(wish.requests.keys() - set(concurrency))
     if unknown or concurrency[0] < 1 or wish.trials < 1:
         raise MeasurementError(
-            f"requests are given for concurrency {unknown}, which is not measured"
+            f"requests are given for {', '.join(map(str, unknown))} at once, which is not measured"
             if unknown
-            else "concurrency and trials start at 1"
+            else "concurrency and trials start at 1",
+            hint=f"Measured are {', '.join(map(str, concurrency))} at once; --concurrency names others.",
         )
     if cpu:
         requests = {at: wish.requests.get(at, max(12, CPU_WAVES * at)) for at in concurrency}
@@ -114,7 +115,7 @@ class Session:
 
     def provenance(self, created: str) -> dict[str, JsonValue]:
         """Versions, revisions, hardware, command."""
-        target = self.stack.target
+        target, settings = self.stack.target, self.plan.settings
         found: dict[str, JsonValue] = provenance(["outrider", *sys.argv[1:]], created)  # type: ignore[assignment]
         return found | {
             "engine": f"{self.install.distribution} {self.install.version} ({self.install.device})",
@@ -124,6 +125,7 @@ class Session:
             "chat_template": "the stack's" if target.chat_template else "the model's own",
             "dtype": target.dtype,
             "quantization": target.quantization,
+            "warmup_requests": {f"{at} at once": settings.warmup_requests(at) for at in settings.concurrency},
         }
 
 
@@ -238,8 +240,9 @@ def write_reports(folder: Path) -> document.RunDocument:
     require_extra()
     from outrider.bench.build import build  # noqa: PLC0415  (NumPy, SciPy and matplotlib: only now)
     from outrider.bench.report import write_report  # noqa: PLC0415
+    from outrider.bench.report.write import put  # noqa: PLC0415
 
     found = build(RunFolder(folder))
-    (folder / "run.json").write_text(found.model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")
+    put(folder / "run.json", found.model_dump_json(by_alias=True, indent=1) + "\n")
     write_report(found, folder)
     return found

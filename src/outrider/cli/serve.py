@@ -243,6 +243,7 @@ async def _serve(prepared: Prepared, verbose: bool) -> None:
         start_timeout_s=stack.engine.start_timeout_s,
         grace_s=stack.engine.shutdown_grace_s,
         log_path=cache_folder() / "logs" / f"engine-{settings.port or os.getpid()}.log",
+        made_up=stack.dummy_weights,
     )
     banner = _Banner(stack, prepared.install, prepared.models.target, journal, settings.log == "text")
     supervisor = Supervisor(

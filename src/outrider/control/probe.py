@@ -35,8 +35,11 @@ class ProbeResult:
     broken: bool = False
 
 
-def judge(method: str, window: AcceptanceWindow, probes: int) -> ProbeResult:
-    """Pure: what `probes` requests made of the counters says of the draft."""
+def judge(method: str, window: AcceptanceWindow, probes: int, *, made_up: bool = False) -> ProbeResult:
+    """Pure: what `probes` requests made of the counters says of the draft.
+
+    `made_up`: the weights are random, so that it drafts is all there is to see; nothing accepted is no fault of the head.
+    """
     if method == "none":
         return ProbeResult(True, "ready, without a draft")
     if window.void:
@@ -48,6 +51,11 @@ def judge(method: str, window: AcceptanceWindow, probes: int) -> ProbeResult:
             "`draft: {method: none}`",
         )
     proposed, accepted = int(window.delta.proposed), int(window.delta.accepted)
+    if made_up:
+        return ProbeResult(
+            True,
+            f"ready, {method} drafts: {proposed} tokens proposed; of dummy weights acceptance says nothing",
+        )
     if not accepted:
         return ProbeResult(
             True,
@@ -122,13 +130,14 @@ async def warm_up(client: EngineClient, draft: str, requests: int) -> None:
         )
 
 
-async def probe(client: EngineClient, draft: str) -> ProbeResult:
+async def probe(client: EngineClient, draft: str, *, made_up: bool = False) -> ProbeResult:
     """Send probe prompts until one drafts with success; judge what the engine counted over all of them."""
     before = (await client.counters()).spec
     result = ProbeResult(False, "not probed")
     for number, prompt in enumerate(PROBE_PROMPTS, 1):
         await client.complete(draft, prompt, 0.0)
-        result = judge(draft, difference(before, (await client.counters()).spec), number)
+        window = difference(before, (await client.counters()).spec)
+        result = judge(draft, window, number, made_up=made_up)
         if result.ready and not result.broken:
             break
     return result

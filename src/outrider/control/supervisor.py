@@ -32,7 +32,10 @@ def backoff_s(failures: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to run: the plan for a port, the draft to stamp and probe, the limits that are the stack's."""
+    """What to run: the plan for a port, the draft to stamp and probe, the limits that are the stack's.
+
+    `made_up`: target and draft have random weights, so the probe does not judge what is accepted.
+    """
 
     engine: Engine
     plan: Callable[[int], LaunchPlan]
@@ -44,6 +47,7 @@ class Job:
     grace_s: float
     log_path: Path
     name: str = "engine-0"
+    made_up: bool = False
 
 
 @dataclass(slots=True)
@@ -140,7 +144,7 @@ class Supervisor:
                 state = ProbeResult(True, "ready, without a draft")
                 if job.draft != "none":
                     self._set(ProbeResult(False, "probing the draft"))
-                    state = await probe(client, job.draft)
+                    state = await probe(client, job.draft, made_up=job.made_up)
         except TimeoutError:
             raise self._failed(
                 f"the engine was not ready within {job.start_timeout_s:.0f} s (`engine.start_timeout_s`)"

@@ -25,6 +25,15 @@ def test_a_draft_that_accepts_nothing_is_called_broken() -> None:
     assert "outrider check" in result.reason
 
 
+def test_nothing_accepted_of_dummy_weights_is_no_alarm() -> None:
+    """A forecast's random head is never accepted: ready because it drafts, not called broken, sent to no `check`."""
+    result = judge("eagle3", AcceptanceWindow(SpecCounters(141, 423, 0)), 1, made_up=True)
+    assert (result.ready, result.broken) == (True, False)
+    assert "423 tokens proposed" in result.reason
+    assert "broken" not in result.reason
+    assert not judge("eagle3", AcceptanceWindow(SpecCounters()), 3, made_up=True).ready
+
+
 def test_a_draft_that_never_drafts_is_not_ready() -> None:
     """Nothing proposed is no readiness; a void window neither; without a draft there is nothing to see."""
     assert not judge("ngram", AcceptanceWindow(SpecCounters()), 3).ready
