@@ -1,5 +1,6 @@
 """The run: what fails stands alone, what is done stays done. Scripted servers and loads; the real ones are in tests/engine."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from outrider.bench.document import SCHEMA, Labels, RunDocument, Settings
 from outrider.bench.folder import RunFolder
 from outrider.bench.matrix import CellKey
 from outrider.bench.run import Bench, BenchPlan
+from outrider.bench.session import write_reports
 from outrider.core.errors import EngineStartFailed, MeasurementError
 from outrider.engines.sim.adapter import SimEngine
 from outrider.measure.load import LoadPlan, LoadResult
@@ -192,7 +194,7 @@ def test_other_settings_are_refused_more_trials_are_not(tmp_path: Path) -> None:
     other.plan = BenchPlan(
         other.plan.arms, other.plan.prompt_sets, other.plan.settings.model_copy(update={"output_tokens": 9})
     )
-    with pytest.raises(MeasurementError, match="other settings"):
+    with pytest.raises(MeasurementError, match=r"other settings .output_tokens: 8 → 9"):
         other.run(ABOUT)
 
 
@@ -210,3 +212,71 @@ def test_a_damaged_cell_counts_as_not_run(tmp_path: Path) -> None:
     again = Script()
     bench(tmp_path, again, []).run(ABOUT)
     assert again.loads == 1
+
+
+def full(path: Path) -> None:
+    """Make writing to this file end as on a full disk: the kernel's own ENOSPC."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to("/dev/full")
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        ".plan.json.new",
+        ".about.json.new",
+        "arms/baseline.yaml",
+        "cells/.baseline.toy.c1.t1.json.new",
+        f"raw/.baseline.toy.c1.t1.jsonl.gz.{os.getpid()}",
+    ],
+)
+def test_a_full_disk_says_so_and_the_run_goes_on_later(tmp_path: Path, file: str) -> None:
+    """Whichever file does not fit: exit 12 with what to do, no server left, and the same command ends the run."""
+    full(tmp_path / file)
+    script = Script()
+    with pytest.raises(MeasurementError, match=r"disk is full; what is done is kept") as caught:
+        bench(tmp_path, script, []).run(ABOUT)
+    assert "repeat the command" in caught.value.hint
+    assert not any(server.alive for server in script.servers)
+    (tmp_path / file).unlink(missing_ok=True)
+    bench(tmp_path, Script(), []).run(ABOUT)
+    assert set(states(tmp_path).values()) == {""}
+    assert len(states(tmp_path)) == 4
+
+
+def test_a_load_that_finds_the_disk_full_ends_the_run_in_words(tmp_path: Path) -> None:
+    """Also what the load generator cannot write; an error that is no disk's is not called one."""
+    script = Script()
+    plain = bench(tmp_path, script, [])
+
+    class Full(Script):
+        def run(self, plan: LoadPlan, folder: Path, progress: Callable[[int, int], None]) -> LoadResult:
+            """Writes where nothing fits."""
+            Path("/dev/full").write_text("x")
+            raise AssertionError
+
+    plain.runner = Full()
+    with pytest.raises(MeasurementError, match="disk is full"):
+        plain.run(ABOUT)
+    assert not any(server.alive for server in script.servers)
+    with pytest.raises(FileNotFoundError), RunFolder(tmp_path).locked():
+        (tmp_path.parent / "nothing" / "here").read_text()
+
+
+def test_a_folder_that_cannot_be_made_is_no_crash(tmp_path: Path) -> None:
+    """A file in the way, and a file system that takes nothing."""
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file" / "run", Path("/proc/outrider-run")):
+        with pytest.raises(MeasurementError, match="cannot write into") as caught:
+            bench(place, Script(), []).run(ABOUT)
+        assert "--out DIR" in caught.value.hint
+
+
+def test_run_json_on_a_full_disk(tmp_path: Path) -> None:
+    """The reports' own writing: MeasurementError, and no half file in the place."""
+    bench(tmp_path, Script(), []).run(ABOUT)
+    scratch = tmp_path / f".run.json.{os.getpid()}"
+    full(scratch)
+    with pytest.raises(MeasurementError, match=r"cannot write run\.json"):
+        write_reports(tmp_path)
+    assert not (tmp_path / "run.json").exists()

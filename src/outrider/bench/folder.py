@@ -13,11 +13,12 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -50,6 +51,26 @@ class CellRun:
 
 
 _CELL = TypeAdapter(CellRun)
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+@contextmanager
+def writing(place: Path) -> Iterator[None]:
+    """What is written inside belongs to `place`: an OSError is raised as MeasurementError, with what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritten(place, error) from error
+
+
+def unwritten(place: Path, error: OSError) -> MeasurementError:
+    """Why `place` could not be written, in words."""
+    what = "the disk is full" if error.errno in _FULL else error.strerror or str(error)
+    todo = "Free space" if error.errno in _FULL else "Make it a folder that can be written"
+    return MeasurementError(
+        f"cannot write into {place}: {what}; what is done is kept",
+        hint=f"{todo} and repeat the command: it goes on from here. Or name another folder: --out DIR.",
+    )
 
 
 class RunFolder:
@@ -59,20 +80,18 @@ class RunFolder:
         self.path = path
 
     def inside(self, *parts: str) -> Path:
-        """A path in it, whose folder exists."""
+        """A path in it, whose folder exists. Raises MeasurementError where it cannot be made."""
         path = self.path.joinpath(*parts)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with writing(self.path):
+            path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder; raises MeasurementError if another run has it or it cannot be written."""
-        try:
+        """Hold the folder. Raises MeasurementError if another run has it or it cannot be written, now or in the course of the
+        run: whatever finds the disk full, a server's log or the load generator's, ends in the same words."""
+        with writing(self.path):
             handle = self.inside(".lock").open("w")
-        except OSError as error:
-            raise MeasurementError(
-                f"cannot write into {self.path}: {error}", hint="Name another folder: --out DIR."
-            ) from error
         with handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -81,7 +100,13 @@ class RunFolder:
                     f"another run is writing into {self.path}",
                     hint="Wait for it, or name another folder: --out DIR.",
                 ) from None
-            yield
+            try:
+                yield
+            except OSError as error:
+                mine = isinstance(error.filename, str) and Path(error.filename).is_relative_to(self.path)
+                if error.errno not in _FULL and not mine:
+                    raise
+                raise unwritten(self.path, error) from error
 
     def begin(self, plan: dict[str, object]) -> bool:
         """Keep the plan; True if this goes on with a run of the same plan. Raises MeasurementError if it was another one."""
@@ -98,7 +123,8 @@ class RunFolder:
         changed = sorted(key for key in before.keys() | plan.keys() if before.get(key) != plan.get(key))
         if changed:
             raise MeasurementError(
-                f"{self.path} holds a run with other settings ({', '.join(changed)}); cells of two kinds are never mixed",
+                f"{self.path} holds a run with other settings ({_changes(before, plan, changed)}); "
+                "cells of two kinds are never mixed",
                 hint="Repeat the first command to go on with it, or name a new folder: --out DIR.",
             )
         return True
@@ -118,10 +144,14 @@ class RunFolder:
             ) from error
 
     def save(self, run: CellRun) -> None:
-        """Write one cell, whole or not at all: the records first, so that a cell that is there can be read."""
+        """Write one cell, whole or not at all: the records first, so that a cell that is there can be read.
+
+        Raises MeasurementError where it cannot be written.
+        """
         load = run.load
         if load is not None:
-            write_records(self.inside("raw", f"{run.key.id}.jsonl.gz"), load.records)
+            with writing(self.path):
+                write_records(self.inside("raw", f"{run.key.id}.jsonl.gz"), load.records)
             run = replace(run, load=replace(load, records=()))
         _write(self.inside("cells", f"{run.key.id}.json"), json.dumps({"schema": SCHEMA, **asdict(run)}))
 
@@ -149,7 +179,22 @@ class RunFolder:
         return bool(stored.get("load")) and (self.path / "raw" / f"{key.id}.jsonl.gz").exists()
 
 
+def _changes(before: Mapping[str, object], now: Mapping[str, object], keys: Sequence[str]) -> str:
+    """``trials: 3 → 5``; what is too long to read is only named."""
+    shown = []
+    for key in keys:
+        words = f"{key}: {before.get(key)} → {now.get(key)}"
+        shown.append(words if len(words) <= 80 else key)
+    return ", ".join(shown)
+
+
 def _write(path: Path, text: str) -> None:
+    """Put a file in place whole. Raises MeasurementError."""
     scratch = path.with_name(f".{path.name}.new")
-    scratch.write_text(text + "\n", encoding="utf-8")
-    os.replace(scratch, path)
+    try:
+        with writing(path):
+            scratch.write_text(text + "\n", encoding="utf-8")
+            os.replace(scratch, path)
+    finally:
+        with suppress(OSError):
+            scratch.unlink(missing_ok=True)

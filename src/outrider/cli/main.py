@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 
 import click
 
@@ -67,8 +68,21 @@ Start here:
   outrider plan my-stack.yaml    the engine command behind it
 
 STACK is a YAML file (docs/stack.md, examples/). Without one, the built-in stack is used.
-Exit codes: 2 usage, 10 the stack, 11 the engine, its weights, or a hub that does not answer.
+
+\b
+Exit codes:
+  0    done; compare: nothing is worse
+  1    compare: a regression, and nothing else
+  2    usage: the command line itself
+  10   the stack
+  11   the engine, its weights, or a hub that does not answer
+  12   a measurement that failed, or must not be believed
+  70   a fault of Outrider itself, with a traceback
+  130  interrupted; bench, tune and forecast go on when repeated
 """
+CRASH = 70  # EX_SOFTWARE of sysexits.h. Python's own 1 would read as a regression.
+INTERRUPTED = 130  # 128 + SIGINT
+CLOSED_PIPE = 141  # 128 + SIGPIPE: who read our output went away
 
 
 class _Lazy(click.Group):
@@ -115,17 +129,35 @@ def explain(error: OutriderError) -> str:
 
 
 def main() -> None:
-    """Run the command line; deliberate errors end with their exit code, mistakes of ours with a traceback."""
+    """Run the command line; deliberate errors end with their exit code, mistakes of ours with a traceback and 70."""
+    sys.exit(_status())
+
+
+def _status() -> int | str | None:
+    out = sys.stdout
     try:
         status = cli.main(standalone_mode=False)  # click returns the code of `ctx.exit(code)` here
-        sys.exit(status if isinstance(status, int) else 0)
+        return status if isinstance(status, int) else 0
+    except SystemExit as ended:
+        return ended.code if sys.stdout is out else CLOSED_PIPE  # click puts a mute stream there, and says 1
     except click.exceptions.Exit as exit_:
-        sys.exit(exit_.exit_code)
-    except click.Abort:
-        sys.exit(130)
+        return exit_.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        return error.exit_code
     except OutriderError as error:
         click.echo(explain(error), err=True)
-        sys.exit(error.exit_code)
+        return error.exit_code
+    except Exception as error:
+        traceback.print_exc()
+        click.echo(_crashed(error), err=True)
+        return CRASH
+
+
+def _crashed(error: Exception) -> str:
+    words = f"outrider: {type(error).__name__}: {error}"
+    if isinstance(error, OSError):
+        return f"{words}\n  → Mend what the system says, and repeat the command."
+    return f"{words}\n  → This is a fault of Outrider: please report it with the lines above."

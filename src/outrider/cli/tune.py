@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,8 +84,16 @@ def tune_command(
         click.echo("--dry-run: the file is as it was")
         return
     scratch = stack.with_name(f".{stack.name}.new")
-    scratch.write_text(changed, encoding="utf-8")
-    scratch.replace(stack)
+    try:
+        scratch.write_text(changed, encoding="utf-8")
+        scratch.replace(stack)
+    except OSError as error:
+        with suppress(OSError):
+            scratch.unlink(missing_ok=True)
+        raise MeasurementError(
+            f"{stack} cannot be written: {error.strerror or error}; it is as it was",
+            hint="Free space, or see whose file it is, and repeat the command: what was measured is kept.",
+        ) from error
     click.echo(f"written into {stack}")
 
 
