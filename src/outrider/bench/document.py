@@ -266,13 +266,17 @@ class Answer(_Strict):
 
 
 class Labels(_Strict):
-    """What kind of numbers these are. `absolute_times` False: a CPU run, whose milliseconds are not to be quoted."""
+    """What kind of numbers these are. `absolute_times` False: a CPU run, whose milliseconds are not to be quoted.
+
+    `modelled`: speed-ups are reckoned from measured step times and stated acceptance, nothing else of a draft was measured.
+    """
 
     weights: Literal["real", "dummy"]
     acceptance: Literal["measured", "synthetic"]
     acceptance_source: str = ""
     interleaved: bool
     absolute_times: bool
+    modelled: bool = False
     temperature: float
     notes: list[str] = Field(default_factory=list)
 

@@ -10,6 +10,7 @@ from outrider.bench.forecast import Stated, stated_of
 from outrider.bench.words import at_once, times
 
 # Caveats of acceptance and throughput, which a modelled forecast does not report: random drafts are never accepted.
+_NONE = document.Quantiles(n=0)
 _OF_WHAT_WAS_MEASURED = ("caveat/flags/", "caveat/few-trials", "caveat/n-too-small")
 
 
@@ -17,8 +18,8 @@ def finished(found: document.RunDocument, forecast: document.ForecastInfo) -> do
     """The document with a forecast's labels and answers.
 
     Synthetic (a GPU drew the stated acceptance): the figures are measured, answers of the forecast come first. Modelled (a CPU
-    build drew none): only step times are kept as measured; speed-ups are reckoned from them, and what followed from tokens that
-    nobody accepted (latencies against the baseline, crossover, cost) is left out.
+    build drew none): of a draft only step times are kept as measured; speed-ups are reckoned from them, and what followed from
+    tokens that nobody accepted (its throughput, latencies and acceptance, crossover, cost) is left out.
     """
     stated, synthetic = stated_of(forecast), forecast.synthetic
     labels = labelled(found.labels, stated, synthetic=synthetic)
@@ -36,7 +37,31 @@ def finished(found: document.RunDocument, forecast: document.ForecastInfo) -> do
         update={**changes, "labels": labels, "steps": steps, "speedups": _modelled(found.speedups, steps)}
     )
     kept = [one for one in caveats(found) if not one.id.startswith(_OF_WHAT_WAS_MEASURED)]
-    return found.model_copy(update={"answers": [*forecast_answers(steps, stated), *kept]})
+    cells = [one if one.arm == document.BASELINE else _step_times_only(one) for one in found.cells]
+    return found.model_copy(update={"cells": cells, "answers": [*forecast_answers(steps, stated), *kept]})
+
+
+def _step_times_only(cell: document.Cell) -> document.Cell:
+    """A drafted cell without what depends on how many of its tokens were accepted: of a modelled forecast, none were."""
+    trials = [
+        trial.model_copy(update={"figures": _without_tokens(trial.figures)}) if trial.figures else trial
+        for trial in cell.trials
+    ]
+    pooled = _without_tokens(cell.pooled) if cell.pooled else None
+    return cell.model_copy(update={"trials": trials, "pooled": pooled})
+
+
+def _without_tokens(figures: document.Figures) -> document.Figures:
+    return figures.model_copy(
+        update={
+            **dict.fromkeys(("output_tok_s", "peak_tok_s", "user_tok_s", "tokens_per_chunk")),
+            **dict.fromkeys(
+                ("ttft_ms", "tpot_ms", "token_itl_ms", "e2e_ms", "queue_wait_ms", "first_text_ms"), _NONE
+            ),
+            "acceptance": document.Acceptance(),
+            "usd_per_million_output_tokens": None,
+        }
+    )
 
 
 def labelled(labels: document.Labels, stated: Mapping[str, Stated], *, synthetic: bool) -> document.Labels:
@@ -45,13 +70,14 @@ def labelled(labels: document.Labels, stated: Mapping[str, Stated], *, synthetic
     note = (
         "a forecast: dummy weights, acceptance drawn from stated rates; step times are measured, text means nothing"
         if synthetic
-        else "a forecast: dummy weights; step times are measured, speed-ups are modelled as AL(K) × T(b, 0)/T(b, K) with "
+        else "a modelled forecast: dummy weights; step times are measured, speed-ups are reckoned, AL(K) × T(b, 0)/T(b, K) with "
         "stated acceptance, because this build cannot draw it"
     )
     return labels.model_copy(
         update={
             "weights": "dummy",
             "acceptance": "synthetic",
+            "modelled": not synthetic,
             "acceptance_source": "; ".join(words),
             "notes": [note, *labels.notes],
         }
