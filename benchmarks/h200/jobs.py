@@ -24,8 +24,8 @@ OUTPUT_TOKENS = 256
 TRIALS = int(
     os.environ.get("OUTRIDER_H200_TRIALS", "2")
 )  # short leases: one trial of every arm first, the second another day
-FIRST_START_S, NEXT_START_S = 115.0, 55.0  # with and without compiling: 110 s and 120 s were seen on one H200
-CELL_OVERHEAD_S = 6.0  # the load generator's own start and end
+FIRST_START_S, NEXT_START_S = 220.0, 130.0  # with and without compiling, both queues at once: README.md
+CELL_OVERHEAD_S = 13.0  # the load generator's own start and end
 
 
 @dataclass(frozen=True, slots=True)
