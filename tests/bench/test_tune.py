@@ -3,9 +3,12 @@
 import pytest
 import yaml
 
-from outrider.bench.tune import Proposal, draft_block, with_draft
+from outrider.bench.analysis import analyse
+from outrider.bench.schedule import worths
+from outrider.bench.tune import Proposal, draft_block, proposal, with_draft
 from outrider.core.errors import MeasurementError
 from outrider.stack.load import load_stack_text
+from tests.bench.simulated import Run, baseline, eagle, simulate
 
 HEAD = "apiVersion: outrider/v1alpha1\ntarget:\n  model: org/target  # the one we serve\n"
 FOUND = Proposal("ngram", ((1, 4, 5), (5, 8, 3), (9, 16, 0)), 5, ("1 to 4 running: K = 5",))
@@ -43,6 +46,66 @@ def test_tuning_twice_leaves_one_set_of_reasons(text: str) -> None:
     twice = with_draft(once, draft_block(yaml.safe_load(once)["draft"], FOUND), ["tuned: second"])
     assert "first" not in twice
     assert twice == with_draft(text, draft_block(own, FOUND), ["tuned: second"])
+
+
+COMMENTED = (
+    HEAD
+    + """\
+draft:
+  # chosen in May
+  method: ngram   # so far
+  draft_length: 3 # was 2
+  ngram: {min_tokens: 3}  # seen in the logs
+  # until here
+engine: {device: cpu}
+"""
+)
+
+
+def test_comments_inside_the_draft_stay() -> None:
+    """Only keys that change are touched; a second tuning changes them in place and keeps the comments too."""
+    own = yaml.safe_load(COMMENTED)["draft"]
+    new = with_draft(COMMENTED, draft_block(own, FOUND), ["tuned: first"])
+    for comment in (
+        "# chosen in May",
+        "# so far",
+        "# was 2",
+        "# seen in the logs",
+        "# until here",
+        "# the one we serve",
+    ):
+        assert new.count(comment) == 1
+    assert "draft_length: 5 # was 2" in new
+    assert yaml.safe_load(new)["draft"] == draft_block(own, FOUND)
+    other = Proposal("ngram", ((1, 8, 2), (9, 16, 0)), 2, ())
+    again = with_draft(new, draft_block(yaml.safe_load(new)["draft"], other), ["tuned: second"])
+    assert yaml.safe_load(again)["draft"]["draft_length_by_batch"] == [[1, 8, 2], [9, 16, 0]]
+    assert "draft_length: 2 # was 2" in again
+    assert "# seen in the logs" in again
+
+
+def test_comments_outlive_a_draft_that_is_switched_off() -> None:
+    """Keys that go take only the comment behind them along."""
+    new = with_draft(COMMENTED, {"method": "none"}, [])
+    assert yaml.safe_load(new)["draft"] == {"method": "none"}
+    assert "method: none   # so far" in new
+    assert "# chosen in May" in new
+    assert "# was 2" not in new
+
+
+def test_the_reasons_say_how_sure_they_are() -> None:
+    """Each row names its ratio with its interval at each load that was measured, and where measuring ended."""
+    made = simulate(Run((baseline(), eagle()), waves=4))
+    document = analyse(made.document, made.records_of)
+    reasons = proposal(document, 256).reasons
+    rows = [line for line in reasons if "running: K = 3" in line]
+    assert rows
+    for one in (one for one in worths(document, "eagle3") if f"at {one.running}," in rows[0]):
+        assert (
+            f"{one.ratio.value:.2f}x (95 % interval {one.ratio.low:.2f} to {one.ratio.high:.2f})" in rows[0]
+        )
+    assert reasons[-1] == "17 to 256 running: off, no length surely pays; above 64 nothing was measured"
+    assert "interval" in rows[0]
 
 
 def test_one_length_for_every_batch_needs_no_schedule() -> None:

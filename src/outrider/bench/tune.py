@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from outrider.bench.document import RunDocument
+from outrider.bench.document import Interval, RunDocument
 from outrider.bench.schedule import NO_DRAFT, Refusal, Row, best_method, propose, worths
 from outrider.core.errors import MeasurementError
 
@@ -64,14 +64,20 @@ def _row_words(rows: Sequence[Row], document: RunDocument, method: str) -> list[
             one for one in measured if first <= one.running <= last and one.draft_length == length and length
         ]
         if inside:
-            low, high = (f(one.ratio.value for one in inside) for f in (min, max))
-            span = f"{low:.2f}x" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f}x to {high:.2f}x"
-            found.append(f"{first} to {last} running: K = {length}, measured {span} the tok/s of no draft")
+            span = ", ".join(f"{_ratio_words(one.ratio)} at {one.running}" for one in inside)
+            found.append(f"{first} to {last} running: K = {length}, measured {span} against no draft")
         elif first > top:
-            found.append(f"{first} to {last} running: off, not measured")
+            found.append(f"{first} to {last} running: off, not measured (the largest load was {top} at once)")
         else:
-            found.append(f"{first} to {last} running: off, no length surely pays")
+            beyond = f"; above {top} nothing was measured" if last > top else ""
+            found.append(f"{first} to {last} running: off, no length surely pays{beyond}")
     return found
+
+
+def _ratio_words(ratio: Interval) -> str:
+    if ratio.low is None or ratio.high is None:
+        return f"{ratio.value:.2f}x (one trial, no interval)"
+    return f"{ratio.value:.2f}x (95 % interval {ratio.low:.2f} to {ratio.high:.2f})"
 
 
 def refused_words(refusals: Sequence[Refusal]) -> str:
@@ -103,11 +109,15 @@ def draft_block(own: Mapping[str, Any], found: Proposal) -> dict[str, Any]:
 
 
 def with_draft(text: str, block: Mapping[str, Any], reasons: Sequence[str]) -> str:
-    """The stack's text with its top-level `draft` replaced, or added at the end; `reasons` stand above it as comments."""
+    """The stack's text with its top-level `draft` changed, or added at the end; `reasons` stand above it as comments.
+
+    Of a block in lines, only the keys that change are touched: comments stay, but for one behind a key that goes. A block in
+    braces is written anew, and comments inside it are lost.
+    """
     node = yaml.compose(text, Loader=yaml.SafeLoader)
     lines = text.splitlines(keepends=True)
-    dumped = yaml.safe_dump({"draft": dict(block)}, sort_keys=False, default_flow_style=None, width=110)
-    new = "".join(f"# {line}\n" for line in reasons) + dumped
+    head = "".join(f"# {line}\n" for line in reasons)
+    new = head + _dumped({"draft": dict(block)})
     pairs = node.value if isinstance(node, yaml.MappingNode) else []
     for key, value in pairs:
         if key.value != "draft":
@@ -120,5 +130,46 @@ def with_draft(text: str, block: Mapping[str, Any], reasons: Sequence[str]) -> s
             end += 1
         while begin and lines[begin - 1].startswith("# tuned: "):
             begin -= 1
+        if isinstance(value, yaml.MappingNode) and not value.flow_style:
+            edited = "".join(_edited(lines, (key.start_mark.line, end), value, block))
+            if (yaml.safe_load(edited) or {}).get("draft") == block:
+                new = head + edited
         return "".join(lines[:begin]) + new + "".join(lines[end:])
     return text.rstrip("\n") + "\n\n" + new
+
+
+def _dumped(block: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(block), sort_keys=False, default_flow_style=None, width=110)
+
+
+def _dumped_key(name: str, value: Any) -> str:
+    """``name: value`` without braces around it."""
+    style = None if isinstance(value, list | dict) else False
+    return yaml.safe_dump({name: value}, default_flow_style=style, width=110)
+
+
+def _edited(
+    lines: Sequence[str], span: tuple[int, int], node: yaml.MappingNode, block: Mapping[str, Any]
+) -> list[str]:
+    """The lines of a block mapping with the keys that differ from `block` changed, dropped, or added at its end."""
+    own = yaml.safe_load("".join(lines[span[0] : span[1]]))["draft"]
+    starts = [key.start_mark.line for key, _ in node.value]
+    indent = " " * node.start_mark.column
+    found = list(lines[span[0] : starts[0]])
+    for (key, value), start, stop in zip(node.value, starts, [*starts[1:], span[1]], strict=True):
+        mine, name = list(lines[start:stop]), key.value
+        comments = [line for line in mine[1:] if line.lstrip().startswith("#")]
+        if name not in block:
+            found += comments
+        elif own[name] == block[name]:
+            found += mine
+        elif isinstance(value, yaml.ScalarNode) and value.start_mark.line == value.end_mark.line == start:
+            line, new = mine[0], _dumped_key(name, block[name]).partition(": ")[2].rstrip("\n")
+            found += [line[: value.start_mark.column] + new + line[value.end_mark.column :], *mine[1:]]
+        else:
+            anew = _dumped_key(name, block[name]).splitlines(keepends=True)
+            found += [*(indent + line for line in anew), *comments]
+    if found and not found[-1].endswith("\n"):
+        found[-1] += "\n"
+    added = "".join(_dumped_key(name, block[name]) for name in block if name not in own)
+    return found + [indent + line for line in added.splitlines(keepends=True)]

@@ -9,9 +9,11 @@ import click
 
 from outrider.bench.session import prepared, write_reports
 from outrider.cli.measuring import (
+    checked,
     load_sets,
     measure_options,
     progress_line,
+    refuse_other_options,
     run_session,
     show,
     wish_from,
@@ -23,7 +25,7 @@ from outrider.stack.load import load_stack
 
 @click.command("bench")
 @click.argument("stack", type=click.Path(path_type=Path, dir_okay=False), required=False)
-@measure_options
+@measure_options("bench-NAME")
 @click.option("--report-only", is_flag=True, help="Write the reports of what the folder holds, run nothing.")
 def bench_command(stack: Path | None, out: Path | None, report_only: bool, **given: Any) -> None:
     """Compare STACK's draft, and more of them, with no draft at all: on the real server, with tails and cost.
@@ -35,21 +37,26 @@ def bench_command(stack: Path | None, out: Path | None, report_only: bool, **giv
       outrider bench my.yaml --arm eagle3:k=3+5 --arm ngram:k=3 --grid
 
     \b
-    It writes one folder: report.html (one file, opens offline), report.md, run.json, and the raw records. Every cell that is
-    done is kept: the same command goes on where it stopped. Gate a change with `outrider compare`, turn the result into a
-    schedule with `outrider tune`.
+    It writes one folder: report.html (one file, opens offline), report.md,
+    run.json, and the raw records. Every cell that is done is kept: the same
+    command goes on where it stopped. Gate a change with `outrider compare`,
+    turn the result into a schedule with `outrider tune`.
 
     Needs `make bench-env` (the load generator, in an environment of its own).
     """
     if report_only:
+        refuse_other_options(
+            click.get_current_context(), ("out", "report_only"), "--report-only measures nothing"
+        )
         folder = out or _default(stack)
         show(write_reports(folder), folder)
         return
     loaded = load_stack(stack)
     engine = VllmEngine()
+    wish = checked(wish_from(given), loaded, engine)
     runner = AiperfRunner(engine.request_acceptance)
     prompt_sets = load_sets(given["sets"], given["data"], given["limit"])
-    session = prepared(loaded, engine, prompt_sets, wish_from(given), progress_line())
+    session = prepared(loaded, engine, prompt_sets, wish, progress_line())
     run_session(session, out or _default(stack), runner, report=not given["no_report"])
 
 

@@ -19,8 +19,7 @@ from outrider.bench.forecast import (
     read_stated,
 )
 from outrider.bench.session import prepared
-from outrider.cli.measuring import measure_options, progress_line, run_session, wish_from
-from outrider.core.errors import MeasurementError
+from outrider.cli.measuring import as_option, checked, measure_options, progress_line, run_session, wish_from
 from outrider.engines.vllm.adapter import VllmEngine
 from outrider.measure.aiperf import AiperfRunner
 from outrider.stack.load import load_stack
@@ -29,6 +28,9 @@ TEMPERATURE = (
     1.0  # greedy dummy weights repeat themselves, and a mixture of experts then uses few of its experts
 )
 PROMPTS = 512  # different ones; a cell with more requests begins again
+
+
+OF_TEXT = ("set", "data", "limit", "natural_end", "natural_tokens")  # random weights read no text
 
 
 @click.command("forecast")
@@ -50,7 +52,7 @@ PROMPTS = 512  # different ones; a cell with more requests begins again
     show_default=True,
     help="Length of every prompt; their text is generated.",
 )
-@measure_options
+@measure_options("forecast-NAME", without=OF_TEXT)
 def forecast_command(
     stack: Path,
     specs: tuple[str, ...],
@@ -65,38 +67,39 @@ def forecast_command(
     Examples:
       outrider forecast my.yaml --acceptance 0.82,0.68,0.56
       outrider forecast my.yaml --acceptance 3.06@3 --source "its model card"
-      outrider forecast my.yaml --acceptance 3.06@3 --arm p-eagle:k=7,model=org/head --acceptance p-eagle=4.37@7
+      outrider forecast my.yaml --acceptance 3.06@3 \\
+          --arm p-eagle:k=7,model=org/head --acceptance p-eagle=4.37@7
 
     \b
-    The shapes of target and draft are loaded with random weights and measured as `outrider bench` does; the acceptance is yours.
-    On a GPU the engine draws it; a CPU build cannot, so there the speed-up is reckoned: AL(K) × T(b, 0)/T(b, K). Every figure is
-    labelled. The best draft length at each batch, and the AL that just pays, come first. Default temperature: 1.
+    The shapes of target and draft are loaded with random weights and measured
+    as `outrider bench` does; the acceptance is yours. On a GPU the engine draws
+    it; a CPU build cannot, so there the speed-up is reckoned:
+    AL(K) × T(b, 0)/T(b, K). Every figure is labelled. The best draft length at
+    each batch, and the AL that just pays, come first. Default temperature: 1.
     """
     say = progress_line()
     loaded = load_stack(stack)
-    if given["sets"] or given["natural_end"]:
-        raise click.UsageError(
-            "Random weights read no text: --set and --natural-end are for `outrider bench`."
-        )
-    stated = read_stated(specs, loaded.draft.method, source)
+    with as_option("--acceptance"):
+        stated = read_stated(specs, loaded.draft.method, source)
     folder = out or Path(f"forecast-{loaded.name or loaded.served_name}")
     engine = VllmEngine()
     runner = AiperfRunner(engine.request_acceptance)
     prompts = forecast_prompts(prompt_tokens, PROMPTS)
-    wish = replace(wish_from(given), natural_end=0)
+    wish = checked(wish_from(given), forecast_stack(loaded), engine)
     context = click.get_current_context()
     if context.get_parameter_source("temperature") is ParameterSource.DEFAULT:
         wish = replace(wish, temperature=TEMPERATURE)
     session = prepared(forecast_stack(loaded), engine, (prompts,), wish, say)
     synthetic = session.install.device != "cpu"
-    arms = forecast_arms(session.plan.arms, stated, synthetic=synthetic)
+    with as_option("--acceptance"):
+        arms = forecast_arms(session.plan.arms, stated, synthetic=synthetic)
     used: dict[str, Stated] = {
         arm.stack.draft.method: of_arm(arm, stated) for arm in arms if not arm.is_baseline
     }
     if unused := sorted(stated.keys() - used.keys()):
-        raise MeasurementError(
-            f"acceptance is stated for {', '.join(unused)}, which is no arm",
-            hint="Add it: --arm METHOD:k=…,model=…",
+        raise click.BadParameter(
+            f"acceptance is stated for {', '.join(unused)}, which is no arm\n  → Add it: --arm METHOD:k=…,model=…",
+            param_hint="--acceptance",
         )
     info = info_of(used, synthetic=synthetic)
     session = replace(session, plan=replace(session.plan, arms=arms), forecast=info)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
+from outrider.bench.arms import plan_arms
 from outrider.bench.document import RunDocument
-from outrider.bench.session import Session, Wish, measure
-from outrider.core.errors import MeasurementError
+from outrider.bench.session import Session, Wish, measure, settings_of
+from outrider.core.errors import MeasurementError, StackError
+from outrider.engines.base import Engine
 from outrider.measure.load import LoadRunner
 from outrider.measure.prompt_sets import PromptOptions, load_prompt_set
 from outrider.measure.prompts import PromptSet
+from outrider.stack.models import Stack
 
 DEFAULT_SETS = ("demo-humaneval", "demo-mt-bench")
 GRID: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -44,16 +49,26 @@ def requests_by_concurrency(text: str | None, concurrency: tuple[int, ...] | Non
         if "=" in text:
             pairs = [part.split("=") for part in text.split(",")]
             found = {int(at): int(count) for at, count in pairs}
-        elif concurrency:
-            found = dict.fromkeys(concurrency, int(text))
         else:
-            raise click.BadParameter(
-                "one number needs --concurrency beside it; or say 1=8,8=184", param_hint="--requests"
-            )
+            found = dict.fromkeys(concurrency or (0,), int(text))
     except ValueError:
-        raise click.BadParameter(f"{text!r} is neither 200 nor 1=8,8=184", param_hint="--requests") from None
+        raise click.BadParameter(
+            f"{text!r} is neither one number for every load, such as 200, nor one for each, such as 1=16,8=184",
+            param_hint="--requests",
+        ) from None
     if min(found.values()) < 1:
         raise click.BadParameter("a cell needs at least one request", param_hint="--requests")
+    if 0 in found:
+        raise click.BadParameter(
+            "one number for every load needs the loads beside it: --concurrency 1,8,32; or say 1=16,8=184",
+            param_hint="--requests",
+        )
+    if unknown := sorted(found.keys() - set(concurrency or found)):
+        raise click.BadParameter(
+            f"{', '.join(map(str, unknown))} at once is not measured; --concurrency says "
+            f"{', '.join(map(str, concurrency or ()))}",
+            param_hint="--requests",
+        )
     return found
 
 
@@ -80,6 +95,12 @@ def progress_line() -> Callable[[str], None]:
 
 def load_sets(specs: tuple[str, ...], data: Path | None, limit: int | None) -> list[PromptSet]:
     """The prompt sets, with one line on each. Raises MeasurementError."""
+    for spec in specs:
+        if Path(spec.rpartition("=")[2]).is_dir():
+            raise click.BadParameter(
+                f"{spec} is a folder; name a file in it, or say --data {spec.rpartition('=')[2]} and a set's name",
+                param_hint="--set",
+            )
     options = PromptOptions(data_folder=data)
     found = [load_prompt_set(spec, limit, options) for spec in specs or DEFAULT_SETS]
     for one in found:
@@ -100,20 +121,15 @@ def show(document: RunDocument, folder: Path) -> None:
     )
 
 
-OPTIONS = (
-    click.option(
-        "--out",
-        type=click.Path(path_type=Path, file_okay=False),
-        help="The run's folder; default: bench-NAME. A run that was interrupted goes on in it.",
-    ),
-    click.option(
+OPTIONS: Mapping[str, Callable[[Any], Any]] = {
+    "arm": click.option(
         "--arm",
         "arms",
         multiple=True,
         metavar="METHOD[:k=3+5,model=…]",
         help="One more draft to compare; again for more. The baseline and the stack's own draft are always there.",
     ),
-    click.option(
+    "set": click.option(
         "--set",
         "sets",
         multiple=True,
@@ -121,84 +137,103 @@ OPTIONS = (
         help="Prompt set: humaneval, gsm8k, mt-bench, spec-bench/rag, your own .jsonl, … (docs/prompt-sets.md); default: two "
         "small ones that come with Outrider.",
     ),
-    click.option(
+    "data": click.option(
         "--data",
         type=click.Path(path_type=Path, file_okay=False, exists=True),
         envvar="OUTRIDER_DATA",
         help="Folder where named prompt sets lie.",
     ),
-    click.option(
+    "limit": click.option(
         "--limit", type=click.IntRange(1), help="Prompts of each set, an even choice; default: all."
     ),
-    click.option("--concurrency", metavar="1,8,32", help="Requests at once; default: 1,8,32, on a CPU 1,4."),
-    click.option("--grid", is_flag=True, help="Concurrency 1, 2, 4 … 128: for the crossover."),
-    click.option(
+    "concurrency": click.option(
+        "--concurrency", metavar="1,8,32", help="Requests at once; default: 1,8,32, on a CPU 1,4."
+    ),
+    "grid": click.option("--grid", is_flag=True, help="Concurrency 1, 2, 4 … 128: for the crossover."),
+    "trials": click.option(
         "--trials",
         type=click.IntRange(1, 99),
         help="Times each cell is measured; default: 3. Intervals need 2, better 3.",
     ),
-    click.option(
+    "requests": click.option(
         "--requests",
         metavar="N | 1=16,8=184",
         help="Counted requests of a cell; default: enough for a p99 from 8 at once up; on a CPU 12 or more.",
     ),
-    click.option(
+    "warmup": click.option(
         "--warmup",
         type=click.IntRange(1),
-        help="Uncounted requests before each cell; default: as many as run at once.",
+        help="Uncounted requests before each cell; default: as many as run at once, 2 or more.",
     ),
-    click.option(
+    "output_tokens": click.option(
         "--output-tokens",
         type=click.IntRange(2),
         help="Length of every answer in the throughput table; default: 256, on a CPU 64.",
     ),
-    click.option(
+    "temperature": click.option(
         "--temperature",
         type=click.FloatRange(0, 2),
         default=0.0,
         show_default=True,
         help="Of the throughput table.",
     ),
-    click.option(
+    "natural_end": click.option(
         "--natural-end",
         type=click.IntRange(0),
         help="Prompts of each set that are answered greedily to their natural end, for the acceptance table; default: 16, 0 for "
         "none.",
     ),
-    click.option(
+    "natural_tokens": click.option(
         "--natural-tokens",
         type=click.IntRange(8),
         help="Longest such answer; default: 1024, on a CPU 128.",
     ),
-    click.option(
+    "no_interleave": click.option(
         "--no-interleave",
         is_flag=True,
         help="Arm by arm instead of A B B A: fewer starts, but drift is not cancelled.",
     ),
-    click.option("--prefix-cache", is_flag=True, help="Leave the engine's prefix cache on."),
-    click.option(
+    "prefix_cache": click.option("--prefix-cache", is_flag=True, help="Leave the engine's prefix cache on."),
+    "no_report": click.option(
         "--no-report",
         is_flag=True,
         help="Only measure; write the report later or on another machine: outrider bench --report-only --out DIR.",
     ),
-    click.option(
-        "--quick", is_flag=True, help="A first look: short answers, few of them to their natural end."
+    "quick": click.option(
+        "--quick",
+        is_flag=True,
+        help="A first look: 32-token answers, 4 prompts of each set to their natural end of at most 64 tokens; the trials stay.",
     ),
-)
+}
 
 
-def measure_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of every command that measures; the command takes them as ``**given`` for `wish_from`."""
-    return reduce(lambda wrapped, option: option(wrapped), reversed(OPTIONS), command)
+def measure_options(
+    folder: str, *, without: Collection[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The options of every command that measures; the command takes them as ``**given`` for `wish_from`.
+
+    `folder`: the default of --out, as help says it. `without`: names of those that mean nothing to this command.
+    """
+    out = click.option(
+        "--out",
+        type=click.Path(path_type=Path, file_okay=False),
+        help=f"The run's folder; default: {folder}. A run that was interrupted goes on in it.",
+    )
+    kept = [option for name, option in OPTIONS.items() if name not in without]
+    return lambda command: reduce(lambda wrapped, option: option(wrapped), reversed([out, *kept]), command)
 
 
 def wish_from(given: Mapping[str, Any]) -> Wish:
     """The options as a wish. Raises click.BadParameter."""
     short = QUICK if given["quick"] else {}
+    if given["grid"] and given["concurrency"]:
+        raise click.UsageError(
+            "--grid and --concurrency both say which loads are measured: give one of them."
+        )
     at = GRID if given["grid"] else None
     if given["concurrency"]:
         at = numbers(given["concurrency"], "--concurrency")
-    natural_end = given["natural_end"]
+    natural_end = given.get("natural_end", 0)
     return Wish(
         arms=given["arms"],
         concurrency=at,
@@ -208,16 +243,56 @@ def wish_from(given: Mapping[str, Any]) -> Wish:
         warmup=given["warmup"] or 0,
         temperature=given["temperature"],
         natural_end=natural_end if natural_end is not None else short.get("natural_end", 16),
-        natural_tokens=given["natural_tokens"] or short.get("natural_tokens"),
+        natural_tokens=given.get("natural_tokens") or short.get("natural_tokens"),
         interleaved=not given["no_interleave"],
         prefix_cache=given["prefix_cache"],
     )
 
 
+@contextmanager
+def as_option(option: str) -> Iterator[None]:
+    """What is refused inside is a mistake in this option: exit 2, with the same hint. Raises click.BadParameter."""
+    try:
+        yield
+    except (MeasurementError, StackError) as error:
+        words = str(error).removeprefix(f"{option} ")
+        raise click.BadParameter(
+            f"{words}\n  → {error.hint}" if error.hint else words, param_hint=option
+        ) from None
+
+
+def checked(wish: Wish, stack: Stack, engine: Engine) -> Wish:
+    """The wish, once its arms and loads can be had of this stack and engine: before any prompt set is read.
+
+    Raises click.BadParameter for an option that cannot be, EngineError.
+    """
+    if wish.arms:
+        with as_option("--arm"):
+            plan_arms(stack, wish.arms, 1)
+    with as_option("--requests"):
+        settings_of(wish, engine.find(stack).device)
+    return wish
+
+
+def refuse_other_options(context: click.Context, kept: Collection[str], why: str) -> None:
+    """Raises click.UsageError if an option was typed that would be ignored; those in `kept` are not."""
+    ignored = [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if isinstance(parameter, click.Option)
+        and parameter.name not in kept
+        and context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+    ]
+    if ignored:
+        raise click.UsageError(f"{why}: {', '.join(ignored)} would be ignored.")
+
+
 def run_session(session: Session, folder: Path, runner: LoadRunner, *, report: bool) -> None:
     """Measure into the folder and show the answers."""
     say = progress_line()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what is done is written, nothing is left behind
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # as Ctrl-C: what is done is written, nothing is left behind
     cells = sum(len(block.cells) for block in session.plan.blocks())
     say(f"{len(session.plan.arms)} arms, {cells} cells into {folder}")
     found = measure(session, folder, runner, say, report=report)
