@@ -41,6 +41,23 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
     assert "make bench-env" in refused.value.hint
 
 
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ("echo true 9.1; echo Written by Jim Meyering.", "'true 9.1'"),
+        ("exit 0", "tells no version"),
+        ("echo not for you >&2; exit 3", "'not for you'"),
+    ],
+)
+def test_a_program_that_is_no_aiperf_is_called_that(tmp_path: Path, answer: str, words: str) -> None:
+    """What it answers is shown, and no word of it is taken for a version."""
+    other = script(tmp_path / "aiperf", answer)
+    with pytest.raises(MeasurementError, match=f"is not the load generator aiperf.*{words}") as refused:
+        find_aiperf({"OUTRIDER_AIPERF": str(other)})
+    assert "Meyering" not in str(refused.value)
+    assert "make bench-env" in refused.value.hint
+
+
 def test_where_the_program_is_looked_for(tmp_path: Path) -> None:
     """The variable goes first, then `.venv-bench` of the folder; a named program that is not there is not passed over."""
     named = script(tmp_path / "named" / "aiperf", f"echo {VERSION}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -34,6 +35,7 @@ PROGRAM_VARIABLE = "OUTRIDER_AIPERF"
 CONSOLE = "aiperf-console.log"
 KEPT = {"profile_export_aiperf.json": "aiperf-summary.json", "logs/aiperf.log": "aiperf.log"}
 TAIL_LINES = 15
+_SAYS_VERSION = re.compile(r"(?:aiperf\s+)?(?:version\s+)?(\d+\.\d+[\w.+-]*)", re.IGNORECASE)
 GRACE_S = 8.0
 POLL_S = 0.25
 _INSTALL = (
@@ -71,10 +73,16 @@ def _checked(program: Path) -> Path:
         raise MeasurementError(
             f"the load generator {program} cannot be run: {error}", hint=_INSTALL
         ) from error
-    version = asked.stdout.strip().rsplit(" ", 1)[-1]
-    if asked.returncode or version != VERSION:
+    said = _SAYS_VERSION.fullmatch(asked.stdout.strip())
+    if asked.returncode or said is None:
+        words = (asked.stdout.strip() or asked.stderr.strip()).partition("\n")[0][:80]
+        answer = f"it answers --version with {words!r}" if words else "it tells no version"
         raise MeasurementError(
-            f"the load generator {program} is {version or 'of no known version'}; {VERSION} is needed, "
+            f"{program} is not the load generator aiperf {VERSION}: {answer}", hint=_INSTALL
+        )
+    if said[1] != VERSION:
+        raise MeasurementError(
+            f"the load generator {program} is aiperf {said[1]}; {VERSION} is needed, "
             "because its files are read by what that version writes",
             hint=_INSTALL,
         )

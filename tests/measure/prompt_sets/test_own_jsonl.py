@@ -235,3 +235,62 @@ def test_any_bytes_load_or_are_refused(
     else:
         return
     assert hint
+
+
+def test_a_label_names_the_users_own_file(tmp_path: Path) -> None:
+    """`LABEL=FILE`: two files of one basename become two sets, each with its label in its name and ids, the file as source."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine.jsonl").write_text(f'{{"prompt": "of {name}"}}\n')
+    first, second = (
+        load_prompt_set(f"{label}={tmp_path / label[-1]}/mine.jsonl") for label in ("chats-a", "x.b")
+    )
+    assert (first.name, second.name) == ("chats-a", "x.b")
+    assert first.prompts == (Prompt("chats-a/1", ("of a",)),)
+    assert second.prompts == (Prompt("x.b/1", ("of b",)),)
+    assert first.source == second.source == "mine.jsonl"
+
+
+def test_a_label_takes_files_of_any_name(tmp_path: Path) -> None:
+    """The label says that it is the user's own, so the file may be called what it likes; a name with = in it stays a file."""
+    (tmp_path / "log.txt").write_text(GOOD + "\n")
+    (tmp_path / "k=3.jsonl").write_text(GOOD + "\n")
+    assert load_prompt_set(f"chats={tmp_path}/log.txt").name == "chats"
+    assert load_prompt_set(f"{tmp_path}/k=3.jsonl").name == "k=3"
+    assert load_prompt_set(f"chats={tmp_path}/k=3.jsonl").name == "chats"
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        ("my chats", "cannot be a set's label"),
+        ("a/b", "cannot be a set's label"),
+        ("", "cannot be a set's label"),
+        ("ü", "cannot be a set's label"),
+        ("x" * 65, "cannot be a set's label"),
+        ("HumanEval", "too like humaneval"),
+        ("mt_bench", "too like mt-bench"),
+    ],
+)
+def test_what_is_no_label_is_refused(tmp_path: Path, label: str, message: str) -> None:
+    """Labels go into file names and tables; and none may pass for a named set, which is sent in another form."""
+    (tmp_path / "mine.jsonl").write_text(GOOD + "\n")
+    with pytest.raises(MeasurementError, match=message) as refused:
+        load_prompt_set(f"{label}={tmp_path}/mine.jsonl")
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize("spec", ["{}", "chats={}", "jsonl={}"])
+def test_a_folder_is_called_a_folder(tmp_path: Path, spec: str) -> None:
+    """A set is one file: a folder is said to be one, however it is named."""
+    with pytest.raises(MeasurementError, match="is a folder") as refused:
+        load_prompt_set(spec.format(tmp_path))
+    assert "file" in refused.value.hint
+
+
+def test_a_label_without_its_file(tmp_path: Path) -> None:
+    """The message names the file that is not there, and the label; nothing after = is said as well."""
+    with pytest.raises(MeasurementError, match=r"chats: there is no file .*none\.jsonl"):
+        load_prompt_set(f"chats={tmp_path}/none.jsonl")
+    with pytest.raises(MeasurementError, match="nothing follows the ="):
+        load_prompt_set("chats=")

@@ -1,6 +1,7 @@
 """Which file a spec means.
 
-Forms: ``NAME``, ``NAME/CATEGORY``, ``NAME=PATH``, ``NAME=ORG/NAME[@REVISION][:FILE]``, ``PATH.jsonl[.gz]``.
+Forms: ``NAME``, ``NAME/CATEGORY``, ``NAME=PATH``, ``NAME=ORG/NAME[@REVISION][:FILE]``, ``PATH.jsonl[.gz]``, and
+``LABEL=`` in place of ``NAME=``: the user's own form under a name of the user's choice.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from outrider.core.errors import MeasurementError
@@ -21,6 +22,7 @@ _DATA_FILE = re.compile(r"(?s).+\.(jsonl|json)(\.gz)?")
 _HUB = re.compile(
     r"(?P<id>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w.][\w./-]*))?(:(?P<file>[\w][\w./ -]*))?"
 )
+_LABEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _FROM_CACHE = "Read from the cache without the hub: what the revision meant then, commit {}."
 _NOT_DATA = re.compile(r"(^|/)(dataset_infos?|config|package|state|.*_config)\.json$")
 
@@ -49,14 +51,15 @@ def find(spec: str, options: PromptOptions, environ: Mapping[str, str] | None = 
         MeasurementError: no such name, category form, file or data set; the hub does not give it.
     """
     env = os.environ if environ is None else environ
-    name, given = _split(spec)
+    name, given, label = _split(spec)
     base, _, category = name.partition("/")
     entry = CATALOG[base]
     if category and not entry.by_category:
         sets = " and ".join(known for known, one in CATALOG.items() if one.by_category and not one.packaged)
         raise MeasurementError(f"{base} has no categories", hint=f"Only {sets} have.")
     if given:
-        return _given(name, given, entry)
+        found = _given(name, given, entry, label)
+        return replace(found, name=label, base=label) if label else found
     if entry.packaged:
         return Found(name, base, entry, category, _PACKAGED / entry.files[0], base, base)
     folder = options.data_folder or (
@@ -78,38 +81,64 @@ def find(spec: str, options: PromptOptions, environ: Mapping[str, str] | None = 
         ) from error
 
 
-def _split(spec: str) -> tuple[str, str]:
-    """Name (with its category) and what follows ``=``; a bare path is the user's own JSONL."""
+def _split(spec: str) -> tuple[str, str, str]:
+    """Name (with its category), what follows ``=``, and the label; a bare path is the user's own JSONL."""
     name, equals, given = spec.partition("=")
-    if name.partition("/")[0] in CATALOG and not (not equals and _DATA_FILE.fullmatch(name)):
-        if equals and not given.strip():
-            raise MeasurementError(
-                f"{spec!r}: nothing follows the =", hint=CATALOG[name.partition("/")[0]].get
-            )
-        return name, given
+    known = name.partition("/")[0] in CATALOG
+    if equals and not os.path.exists(os.path.expanduser(spec)):
+        if not given.strip():
+            hint = CATALOG[name.partition("/")[0]].get if known else "Say which file: LABEL=FILE.jsonl."
+            raise MeasurementError(f"{spec!r}: nothing follows the =", hint=hint)
+        if not known:
+            return "jsonl", given, _label(name)
+    if known and (equals or not _DATA_FILE.fullmatch(name)):
+        return name, given, ""
+    if os.path.isdir(os.path.expanduser(spec)):
+        raise MeasurementError(
+            f"{spec} is a folder, and a prompt set is one file",
+            hint="Name a file in it; or, for the named sets in it, --data DIR --set humaneval.",
+        )
     if _DATA_FILE.fullmatch(spec):
-        return "jsonl", spec
-    hint = f"Names: {', '.join(CATALOG)}. Your own: FILE.jsonl, or NAME=FILE to say its format."
+        return "jsonl", spec, ""
+    hint = f"Names: {', '.join(CATALOG)}. Your own: FILE.jsonl or LABEL=FILE; NAME=FILE to say its format."
     if _HUB.fullmatch(spec):
         hint = f"A data set of the hub needs its format: jsonl={spec}. {hint}"
     raise MeasurementError(f"{spec!r} is no prompt set", hint=hint)
 
 
-def _given(name: str, given: str, entry: Entry) -> Found:
+def _label(label: str) -> str:
+    """The label, if it can be one: part of file names, and nothing that reads like a named set. Raises MeasurementError."""
+    if not _LABEL.fullmatch(label):
+        raise MeasurementError(
+            f"{label!r} cannot be a set's label",
+            hint="Use letters, digits, dot, underscore and hyphen, 64 at most: --set chats=mine.jsonl.",
+        )
+    meant = label.lower().replace("_", "-")
+    alike = next((known for known in CATALOG if meant.replace("-", "") == known.replace("-", "")), "")
+    if alike:
+        raise MeasurementError(
+            f"{label!r} is too like {alike}, whose prompts are sent in a form of its own",
+            hint=f"Write {alike}=FILE for that form, or another label for your own.",
+        )
+    return label
+
+
+def _given(name: str, given: str, entry: Entry, label: str) -> Found:
     base, _, category = name.partition("/")
     path = Path(given).expanduser()
     if path.is_dir():
         inside = [path / file for file in entry.files if (path / file).is_file()]
         if not inside:
-            looked = " or ".join(entry.files) or "one file, not a folder"
-            raise MeasurementError(f"{given} is a folder", hint=f"{base} is looked for there as: {looked}.")
+            looked = f"{base} is looked for there as: {' or '.join(entry.files)}."
+            hint = looked if entry.files else "A prompt set is one file: name a file in it."
+            raise MeasurementError(f"{given} is a folder", hint=hint)
         path = inside[0]
     elif not path.exists():
         is_name = _HUB.fullmatch(given) and not given.startswith((".", "~"))
         if is_name and (":" in given or not _DATA_FILE.fullmatch(given)):
             return _from_hub(name, entry, given)
         hint = "Check the path; a data set of the hub is written ORG/NAME, ORG/NAME@REVISION."
-        raise MeasurementError(f"{base}: there is no file {given}", hint=hint)
+        raise MeasurementError(f"{label or base}: there is no file {given}", hint=hint)
     shown_name = _stem(path.name) if base == "jsonl" else name
     return Found(shown_name, shown_name.partition("/")[0], entry, category, path, given, path.name)
 
