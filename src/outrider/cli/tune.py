@@ -117,8 +117,11 @@ def tune_command(
         refuse_other_options(
             click.get_current_context(), OF_FROM, "--from takes loads and drafts from the run"
         )
-    wish = checked(wish_from(given | ({"requests": None} if run else {})), loaded, VllmEngine())
+    wish = wish_from(given | ({"requests": None} if run else {}))
     document = read_run(run) if run is not None else None
+    requests = requests_at(given["requests"], document) if document else None
+    if document is None or not no_edges:  # to print what a run says, no engine is needed
+        checked(wish, loaded, VllmEngine())
     bench = None
     if document is None:
         bench = _Bench(loaded, given, folder, say)
@@ -142,7 +145,7 @@ def tune_command(
         return
     if found.rows:
         tuned_stack = loaded.model_copy(update={"draft": _placed(tuned, loaded)})
-        bench.accept(tuned_stack, found, wish, requests_at(given["requests"], document))
+        bench.accept(tuned_stack, found, wish, requests or requests_at(given["requests"], document))
     if dry_run:
         click.echo("--dry-run: the file is as it was")
         return
