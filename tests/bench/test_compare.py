@@ -152,6 +152,66 @@ def test_a_gate_that_sees_nothing_says_so() -> None:
         compare(run_of(Model(1, trial_noise=0.25)), run_of(Model(4, trial_noise=0.25)))
 
 
+def test_a_draft_whose_acceptance_is_not_watched_is_no_pass(tmp_path: Path) -> None:
+    """Quiet times, but a handful of drafts: no check of AL - 1, so exit 12 and the arm's name, not 0."""
+    few = {"drafts": 12, "trial_noise": 0.001, "cell_noise": 0.001}
+    code, text = exit_code(tmp_path, run_of(Model(1, **few)), run_of(Model(2, **few)))  # type: ignore[arg-type]
+    assert code == 12
+    assert f"AL - 1 of {DRAFT} has no check" in text
+
+
+def test_sets_too_small_alone_are_a_gate_together() -> None:
+    """Each set has 180 drafts, both have 360: AL - 1 is checked over both, and a loss of 60 % is found there."""
+    small = Model(1, drafts=30, trial_noise=0.001, cell_noise=0.001, temperature=0.0)
+    worse = Model(1, drafts=30, trial_noise=0.001, cell_noise=0.001, temperature=0.0, rates={DRAFT: 0.4})
+    lost = compare(run_of(small), run_of(worse))
+    assert [(check.figure, check.prompt_set) for check in lost.checks if check.figure == "AL - 1"] == [
+        ("AL - 1", "all")
+    ]
+    assert any(check.regressed for check in lost.checks if check.figure == "AL - 1")
+
+
+def test_one_good_arm_does_not_excuse_another() -> None:
+    """A second draft with too few drafts is named, though the first is watched closely."""
+    runs = [run_of(Model(seed)) for seed in (1, 2)]
+    both = []
+    for run, thin in zip(runs, (run_of(Model(3, drafts=12)), run_of(Model(4, drafts=12))), strict=True):
+        arm = next(one for one in run.arms if one.name == DRAFT).model_copy(update={"name": "other"})
+        cells = [cell.model_copy(update={"arm": "other"}) for cell in thin.cells if cell.arm == DRAFT]
+        both.append(run.model_copy(update={"arms": [*run.arms, arm], "cells": [*run.cells, *cells]}))
+    compare(*runs)
+    with pytest.raises(MeasurementError, match="AL - 1 of other has no check"):
+        compare(*both)
+
+
+@pytest.mark.parametrize("tolerance", [0.15, 0.2, 0.5])
+def test_a_large_tolerance_is_not_taken_for_noise(tmp_path: Path, tolerance: float) -> None:
+    """Quiet runs pass with any tolerance; what is judged blind is the interval, not what was let through."""
+    code, text = exit_code(tmp_path, run_of(Model(1)), run_of(Model(2)), "--tolerance", str(tolerance))
+    assert code == 0, text
+
+
+def test_positions_that_cannot_be_seen_are_named() -> None:
+    """A position watched less closely than 15 % is a note, since a pass says nothing of it."""
+    found = compare(run_of(Model(1, drafts=36)), run_of(Model(1, drafts=36)))
+    assert any(check.blind for check in found.checks if check.figure == "position 3")
+    assert any(note.startswith(f"position 3 of {DRAFT}: a loss of up to") for note in found.notes)
+
+
+def test_an_unfinished_run_is_to_be_gone_on_with() -> None:
+    """Not "more trials": the hint says that it is unfinished; where enough is there, a note does."""
+    half = run_of(Model(2)).model_copy(update={"complete": False})
+    assert "the candidate is unfinished" in " ".join(compare(run_of(Model(1)), half).notes)
+    one = run_of(Model(2, trials=1)).model_copy(update={"complete": False})
+    with pytest.raises(MeasurementError, match="too few samples") as caught:
+        compare(one, one)
+    assert "unfinished: repeat its command" in caught.value.hint
+    missing = [cell.model_copy(update={"state": "missing"}) for cell in half.cells]
+    with pytest.raises(MeasurementError, match="no cell in common") as caught:
+        compare(run_of(Model(1)), half.model_copy(update={"cells": missing}))
+    assert "unfinished" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import JsonValue, ValidationError
 
 from outrider.bench.document import Cell, Counts, RunDocument
-from outrider.bench.gates import BLIND, Accepted, Check, Part, Spread, by_trial, less_accepted, slower, spread
+from outrider.bench.gates import Accepted, Check, Part, Spread, by_trial, less_accepted, slower, spread
 from outrider.core.errors import MeasurementError
 
 LEAST_LENGTH = 1.05
@@ -60,12 +60,13 @@ class Comparison:
                 f"Regression: {one.figure}{where} {way} by {one.change:.1%} (surely {one.surely:.1%}), "
                 f"more than {one.tolerance:.1%}{_more(len(worse) - 1)}."
             )
-        finest = {
-            name: min(check.seen for check in found)
+        worst = {
+            name: max(min(check.seen for check in found if check.arm == arm) for arm in arms)
             for name in ("AL - 1", "TPOT")
             if (found := [check for check in self.checks if check.figure == name])
+            and (arms := {check.arm for check in found})
         }
-        words = " and ".join(f"{seen:.1%} of {name}" for name, seen in finest.items())
+        words = " and ".join(f"{seen:.1%} of {name}" for name, seen in worst.items())
         return f"No regression in {len(self.checks)} checks; a change for the worse of {words} would have been seen."
 
 
@@ -147,7 +148,8 @@ def compare(
     """All checks of a candidate against a reference. Pure.
 
     Raises MeasurementError: the runs are not of one kind (unless `force`), a draft of the reference has AL < 1.05, there are
-    fewer than two trials, nothing in common stands, or the trials differ so much that 15 % would not be seen.
+    fewer than two trials, nothing in common stands, or some arm's TPOT or draft's AL - 1 has no check that would see a change
+    of 15 % beyond the tolerance.
     """
     limits = tolerances or Tolerances()
     different = differences(reference, candidate)
@@ -161,9 +163,13 @@ def compare(
     if not pairs and not fallen:
         raise MeasurementError(
             "the runs have no cell in common that stands in both",
-            hint="See `cells` in each run.json for the reasons.",
+            hint=_go_on(reference, candidate) or "See `cells` in each run.json for the reasons.",
         )
     notes = [f"forced though {one}" for one in different]
+    notes += [
+        f"the {side} is unfinished: cells that are missing are not compared"
+        for side in _unfinished(reference, candidate)
+    ]
     checks = [
         *_acceptance_checks(pairs, reference, limits.acceptance, notes),
         *_tpot_checks(pairs, limits.tpot),
@@ -171,16 +177,48 @@ def compare(
     if not checks and not fallen:
         raise MeasurementError(
             "too few samples: a gate needs two trials of each cell in both runs",
-            hint="Run them with more trials: outrider bench --trials 3 goes on with a run of fewer.",
+            hint=_go_on(reference, candidate)
+            or "Run them with more trials: outrider bench --trials 3 goes on with a run of fewer.",
         )
+    unseen = _unseen(pairs, checks, reference)
+    notes += [
+        f"{check.figure} of {check.arm}: a loss of up to {check.seen:.0%} would not have been seen"
+        for check in checks
+        if check.figure.startswith("position") and check.blind
+    ]
     found = Comparison(tuple(checks), tuple(fallen), tuple(notes))
-    for figure in () if found.regressed else ("AL - 1", "TPOT"):
-        seen = min((check.seen for check in checks if check.figure == figure), default=0.0)
-        if seen > BLIND:
-            raise MeasurementError(
-                f"too noisy to be a gate: {figure} would have to change by {seen:.0%} to be seen",
-                hint="Run more trials or more requests, on a machine with less other work.",
-            )
+    if unseen and not found.regressed:
+        raise MeasurementError(
+            f"too noisy to be a gate: {'; '.join(unseen[:4])}{_more(len(unseen) - 4)}",
+            hint=_go_on(reference, candidate)
+            or "Run more trials, more requests or longer answers, on a machine with less other work.",
+        )
+    return found
+
+
+def _unfinished(reference: RunDocument, candidate: RunDocument) -> list[str]:
+    both = (("reference", reference), ("candidate", candidate))
+    return [side for side, document in both if not document.complete]
+
+
+def _go_on(reference: RunDocument, candidate: RunDocument) -> str:
+    """What to do where a run is unfinished; empty where none is."""
+    sides = " and the ".join(_unfinished(reference, candidate))
+    return f"The {sides} is unfinished: repeat its command, which goes on where it stopped." if sides else ""
+
+
+def _unseen(pairs: Sequence[_Pair], checks: Sequence[Check], reference: RunDocument) -> list[str]:
+    """Each arm's TPOT and each draft's AL - 1 that no check watches closely enough: a pass would say nothing of it."""
+    drafting = {arm.name for arm in reference.arms if arm.method != "none"}
+    found = []
+    for arm in dict.fromkeys(pair.reference.arm for pair in pairs):
+        for figure in ("TPOT", "AL - 1") if arm in drafting else ("TPOT",):
+            seen = [check for check in checks if (check.arm, check.figure) == (arm, figure)]
+            if not seen:
+                found.append(f"{figure} of {arm} has no check (too few drafts or trials)")
+            elif all(check.blind for check in seen):
+                least = min(check.seen for check in seen)
+                found.append(f"{figure} of {arm} would have to change by {least:.0%} to be seen")
     return found
 
 
@@ -297,6 +335,7 @@ def _acceptance_checks(
             checks.append(Check("AL - 1", arm, ALL, before.gain, 0.0, 1.0, 1.0, tolerance))
             notes.append(f"{arm} drafted nothing in the candidate")
             continue
+        few = False
         for prompts in dict.fromkeys(pair.reference.prompt_set for pair in mine):
             old, new = _both([pair for pair in mine if pair.reference.prompt_set == prompts], sampled)
             if 1 + old.gain < LEAST_LENGTH:
@@ -304,8 +343,12 @@ def _acceptance_checks(
                 continue
             if min(old.drafts, new.drafts) < _LEAST_DRAFTS:
                 notes.append(f"{arm} on {prompts}: fewer than {_LEAST_DRAFTS} drafts are no gate")
+                few = True
                 continue
             checks.append(less_accepted(Part("AL - 1", arm, prompts), old, new, tolerance))
+        if few and min(before.drafts, after.drafts) >= _LEAST_DRAFTS:
+            # The same prompts in the same cells on both sides, so that their mixture is the same.
+            checks.append(less_accepted(Part("AL - 1", arm), before, after, tolerance))
         for position in range(before.positions):
             if before.rate(position) >= _LEAST_RATE:
                 part = Part(f"position {position + 1}", arm)

@@ -18,7 +18,7 @@ from scipy import stats
 from outrider.bench.document import Counts
 
 LEVEL = 0.95
-BLIND = 0.15  # a gate that could not see this much says so instead of passing
+BLIND = 0.15  # a gate that could not see this much beyond its tolerance says so instead of passing
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,11 @@ class Check:
     def seen(self) -> float:
         """Tolerance plus the width of the interval's one side."""
         return self.tolerance + (self.change - self.surely)
+
+    @property
+    def blind(self) -> bool:
+        """Whether a change of 15 % beyond the tolerance could pass unseen."""
+        return self.seen - self.tolerance > BLIND
 
 
 @dataclass(frozen=True, slots=True)
