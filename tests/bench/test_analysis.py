@@ -11,8 +11,16 @@ from itertools import pairwise
 import pytest
 
 from outrider.bench.analysis import analyse, standing
-from outrider.bench.answers import TARGET
-from outrider.bench.document import Answer, RunDocument
+from outrider.bench.answers import TARGET, answers
+from outrider.bench.document import (
+    Answer,
+    Crossover,
+    Interval,
+    NaturalEnd,
+    RunDocument,
+    Speedup,
+    TextDifference,
+)
 from outrider.bench.figures import CellPrice
 from outrider.cost.prices import read_prices
 from tests.bench.simulated import BASE_S, GRID, Run, baseline, eagle, p_eagle, simulate
@@ -132,13 +140,16 @@ def test_target_tail_and_degradation_are_answered() -> None:
     document = analysed()
     passing = answer(document, "target/p-eagle-k7/code")
     assert f"passes {TARGET}×" in passing.text
-    assert "it ends with 0.7" in passing.text
-    assert "falls short of 2.5× everywhere" in answer(document, "target/eagle3-k3/chat").text
+    assert passing.good is True
+    assert "at the largest load, 64 at once" in passing.text
+    short = answer(document, "target/eagle3-k3/chat")
+    assert "passes 2.5× at no load measured" in short.text
+    assert short.good is None
     tail = answer(document, "tail/p-eagle-k7/code")
     assert tail.good is False
     assert (tail.values["e2e_ms.p99@64"] or 0) > 0
     assert "draft tokens rejected" in tail.text
-    assert "eagle3-k3 degrades on chat (AL 1.5" in answer(document, "degrades/eagle3-k3").text
+    assert "eagle3-k3 costs on chat (AL 1.5" in answer(document, "degrades/eagle3-k3").text
 
 
 def test_costs_are_of_the_same_mix() -> None:
@@ -222,7 +233,7 @@ def test_labels_become_caveats() -> None:
         "caveat/cpu",
     } <= ids
     assert found.answers[0].text.startswith("With the acceptance assumed here: ")
-    assert "Only 1 trial: no usable intervals" in found.answers[0].text
+    assert "Undecided: 1 trial is too few" in found.answers[0].text
     assert "a model card" in answer(found, "caveat/synthetic-acceptance").text
 
 
@@ -269,3 +280,150 @@ def test_the_same_records_give_the_same_file() -> None:
     made = simulate(Run([baseline(("code",)), eagle(("code",))], trials=2, waves=4))
     once, again = (analyse(made.document, made.records_of).model_dump(mode="json") for _ in range(2))
     assert json.dumps(once) == json.dumps(again)
+
+
+def with_speedups(*found: Speedup, steps_explain: bool = True) -> RunDocument:
+    """A run on `code` whose ratios are exactly these; its cells are the simulated ones, or have no step times to argue with."""
+    document = analysed()
+    cells = [
+        cell.model_copy(update={"pooled": cell.pooled.model_copy(update={"step_ms": None})})
+        if cell.pooled and not steps_explain
+        else cell
+        for cell in document.cells
+    ]
+    made = document.model_copy(
+        update={"speedups": list(found), "cells": cells, "prompt_sets": document.prompt_sets[:1]}
+    )
+    made = made.model_copy(update={"crossovers": []})
+    return made.model_copy(update={"answers": answers(made)})
+
+
+def speedup(arm: str, concurrency: int, ratio: Interval, steady: bool = True) -> Speedup:
+    """One cell's ratio."""
+    return Speedup(
+        arm=arm, prompt_set="code", concurrency=concurrency, running=concurrency, ratio=ratio, steady=steady
+    )
+
+
+def test_two_trials_decide_nothing_and_say_what_they_point_to() -> None:
+    """1.14× and 1.49× of two trials each, as wide as 0.13 to 17.58: undecided, a caveat, never "Switch the draft on"."""
+    found = with_speedups(
+        speedup("eagle3-k3", 1, Interval(value=1.14, low=0.97, high=1.34, n=2)),
+        speedup("eagle3-k3", 4, Interval(value=1.49, low=0.13, high=17.58, n=2)),
+        steps_explain=False,
+    )
+    overall, of_set = found.answers[:2]
+    assert overall.good is None
+    assert of_set.good is None
+    assert overall.text.startswith("Undecided: 2 trials are too few (run at least 3).")
+    assert "points to eagle3-k3 for code at 1 to 4 at once" in overall.text
+    assert "Switch" not in overall.text
+    assert answer(found, "speedup/eagle3-k3/code").good is None
+    assert "1.49× (0.13 to 17.58, 2 trials) at 4 at once" in answer(found, "speedup/eagle3-k3/code").text
+
+
+def test_a_surer_arm_goes_before_a_larger_ratio() -> None:
+    """1.90 (0.11 to 33, not steady) loses to 1.36 (1.22 to 1.51), of two trials and of three."""
+    for n in (2, 3):
+        found = with_speedups(
+            speedup("p-eagle-k7", 4, Interval(value=1.9, low=0.11, high=33.0, n=n), steady=False),
+            speedup("eagle3-k3", 4, Interval(value=1.36, low=1.22, high=1.51, n=n)),
+        )
+        assert "eagle3-k3 at 4 at once (1.36×)" in answer(found, "recommendation/code").text
+        assert found.answers[0].good is (True if n == 3 else None)
+
+
+def test_a_cell_that_is_not_steady_is_never_good() -> None:
+    """Three trials above 1 in a window too short: shown with its interval, undecided, no sentence Good."""
+    found = with_speedups(speedup("eagle3-k3", 1, Interval(value=1.5, low=1.4, high=1.6, n=3), steady=False))
+    assert "Undecided: not every cell is steady" in found.answers[0].text
+    kinds = ("recommendation", "speedup", "stops-paying", "target", "degrades")
+    assert not [one.id for one in found.answers if one.good and one.id.split("/")[0] in kinds]
+
+
+def test_an_interval_that_holds_one_is_neither_good_nor_bad() -> None:
+    """1.19 (0.12 to 12.03) is no gain and 0.94 (0.38 to 2.31) no loss: both are caveats; ahead everywhere is not paying."""
+    found = with_speedups(
+        speedup("eagle3-k3", 1, Interval(value=1.19, low=0.12, high=12.03, n=3)),
+        speedup("p-eagle-k7", 1, Interval(value=0.94, low=0.38, high=2.31, n=3)),
+        speedup("p-eagle-k7", 4, Interval(value=1.2, low=1.1, high=1.3, n=3)),
+    )
+    assert answer(found, "speedup/eagle3-k3/code").good is None
+    assert answer(found, "speedup/p-eagle-k7/code").good is None
+    assert "perhaps slower than no draft at 1 at once (0.94×)" in answer(found, "degrades/p-eagle-k7").text
+    assert answer(found, "degrades/p-eagle-k7").good is None
+    ahead = Crossover(arm="eagle3-k3", prompt_set="code", kind="none", up_to=1.0)
+    two = answers(found.model_copy(update={"crossovers": [ahead]}))
+    said = next(one for one in two if one.id == "stops-paying/eagle3-k3/code")
+    assert said.good is None
+    assert "not surely at 1 at once" in said.text
+
+
+def test_a_gain_that_the_steps_cannot_hold_is_told_and_points_nowhere() -> None:
+    """9× of two trials where tokens per step and step times make 2.5×: a caveat names both figures."""
+    found = with_speedups(speedup("eagle3-k3", 1, Interval(value=9.0, low=0.5, high=160.0, n=2)))
+    said = answer(found, "caveat/unexplained")
+    assert "eagle3-k3 on code at 1 at once measured 9.00×, its steps explain 2." in said.text
+    assert "caveat/unexplained" not in {one.id for one in analysed().answers}
+
+
+def test_a_baseline_that_moves_is_told() -> None:
+    """16.6 and 9.3 tok/s are 78 % apart: a caveat; trials that agree within 15 % give none."""
+    document = analysed()
+    assert "caveat/baseline-drift" not in {one.id for one in document.answers}
+    cell = next(one for one in document.cells if one.arm == "baseline")
+    rates = dict(zip((1, 2, 3), (16.6, 9.3, 12.0), strict=True))
+    trials = [
+        trial.model_copy(
+            update={"figures": trial.figures.model_copy(update={"output_tok_s": rates[trial.trial]})}
+        )
+        for trial in cell.trials
+        if trial.figures
+    ]
+    moved = cell.model_copy(update={"trials": trials})
+    cells = [moved if one is cell else one for one in document.cells]
+    said = next(
+        one
+        for one in answers(document.model_copy(update={"cells": cells}))
+        if one.id == "caveat/baseline-drift"
+    )
+    assert "code at 1 at once by 78%" in said.text
+
+
+def test_differing_greedy_texts_have_a_cause_and_a_check() -> None:
+    """Four arms' differences are one sentence, in tokens where known, with what causes them and how to check."""
+    rows = [
+        NaturalEnd(
+            arm=arm,
+            prompt_set="code",
+            state="ok",
+            compared_texts=4,
+            different=[TextDifference(prompt_id="a", at_character=125, at_token=token)],
+        )
+        for arm, token in (("eagle3-k3", 29), ("p-eagle-k7", None))
+    ]
+    told = [one for one in answers(analysed().model_copy(update={"natural_end": rows})) if "texts" in one.id]
+    assert len(told) == 1
+    assert "eagle3-k3 on code in 1 of 4, from token 29 on" in told[0].text
+    assert "p-eagle-k7 on code in 1 of 4, from character 125 on" in told[0].text
+    assert "target.dtype: float32" in told[0].text
+
+
+def test_an_unfinished_run_blames_nobody() -> None:
+    """Only the baseline's first cell ran: nothing to compare yet, go on; cells and natural ends that are left are counted."""
+    document = analysed()
+    kept = document.cells[0]
+    cells = [
+        one if one is kept else one.model_copy(update={"state": "missing", "trials": [], "pooled": None})
+        for one in document.cells
+    ]
+    rows = [NaturalEnd(arm="eagle3-k3", prompt_set=name, state="missing") for name in SETS]
+    empty = {"cells": cells, "natural_end": rows, "speedups": [], "crossovers": [], "steps": [], "costs": []}
+    found = answers(document.model_copy(update={**empty, "latency_differences": []}))
+    assert found[0].text.startswith(
+        "Nothing can be compared yet: no cell of eagle3-k3 and p-eagle-k7 was run"
+    )
+    assert "Other cells stand" not in found[0].text
+    assert found[0].good is None
+    left = next(one for one in found if one.id == "caveat/missing-natural-end")
+    assert left.text.startswith("2 of 2 runs to the natural end were not run yet")

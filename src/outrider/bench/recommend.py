@@ -1,7 +1,8 @@
 """For which traffic and load to switch the draft on: one sentence for the run and one for each prompt set.
 
-The rule: at a concurrency, the arm with the largest speed-up among those whose 95 % interval lies above 1; where none does, the
-draft stays off. Fewer than three trials make no usable interval: each of them must reach 1.05 instead, and the sentence says so.
+The rule: at a concurrency, the arm with the largest speed-up among those whose 95 % interval lies above 1, of three trials or
+more and a steady cell; where none has one, the draft stays off. Fewer trials or a cell that is not steady decide nothing: the
+sentence says "Undecided" and which arm the trials point to.
 """
 
 from __future__ import annotations
@@ -10,24 +11,33 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from outrider.bench.document import Answer, Interval, RunDocument, Speedup
+from outrider.bench.steps import reckoned
 from outrider.bench.words import arms, at_once, difference, listed, proven, sets, speedups, tails, times
 
 EACH_TRIAL_AT_LEAST = 1.05
+ENOUGH_TRIALS = 3
 _T_OF_TWO = 12.7062  # Student t, 97.5 %, one degree of freedom
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """At one concurrency: the arm to run, or None for no draft."""
+    """At one concurrency: the arm to run, or None for no draft. Not `decided`: only what its few `trials` point to."""
 
     concurrency: int
     best: Speedup | None
+    decided: bool
+    trials: int
 
 
 def pays(ratio: Interval) -> bool:
-    """Whether a speed-up is surely above 1: its interval lies above 1 or, of one or two trials, each reached 1.05."""
-    if ratio.low is not None and (ratio.low > 1 or ratio.n > 2):
-        return ratio.low > 1
+    """Whether a speed-up is surely above 1: its 95 % interval lies above 1. A single trial has none and is never sure."""
+    return ratio.low is not None and ratio.low > 1
+
+
+def leans(ratio: Interval) -> bool:
+    """Whether one or two trials point to a gain: each reached 1.05. Of more trials the interval decides."""
+    if ratio.n >= ENOUGH_TRIALS or pays(ratio):
+        return pays(ratio)
     if ratio.low is None:
         return ratio.value >= EACH_TRIAL_AT_LEAST
     # The two trials lie half an interval apart, without Student's t: the smaller one follows.
@@ -36,19 +46,34 @@ def pays(ratio: Interval) -> bool:
 
 
 def choices(document: RunDocument, prompt_set: str) -> list[Choice]:
-    """The best arm at each concurrency that has a speed-up at all."""
+    """The best arm at each concurrency that has a speed-up at all: a surer arm goes before a larger ratio."""
     found = [one for arm in arms(document) for one in speedups(document, arm, prompt_set)]
     return [
-        Choice(
-            concurrency,
-            max(
-                (one for one in found if one.concurrency == concurrency and pays(one.ratio)),
-                key=lambda one: one.ratio.value,
-                default=None,
-            ),
-        )
+        _choice(document, concurrency, [one for one in found if one.concurrency == concurrency])
         for concurrency in sorted({one.concurrency for one in found})
     ]
+
+
+def _choice(document: RunDocument, concurrency: int, here: list[Speedup]) -> Choice:
+    trials = min(one.ratio.n for one in here)
+    pointed = [one for one in here if leans(one.ratio) and _explained(document, one)]
+    best = max(
+        pointed,
+        key=lambda one: (_settled(one), pays(one.ratio), one.steady, one.ratio.value),
+        default=None,
+    )
+    decided = trials >= ENOUGH_TRIALS if best is None else _settled(best)
+    return Choice(concurrency, best, decided, trials)
+
+
+def _settled(one: Speedup) -> bool:
+    return pays(one.ratio) and one.steady and one.ratio.n >= ENOUGH_TRIALS
+
+
+def _explained(document: RunDocument, one: Speedup) -> bool:
+    """Whether a gain that is not sure agrees with tokens per step × T(b, 0)/T(b, K): noise alone points nowhere."""
+    expected = reckoned(document, one.arm, one.prompt_set, one.concurrency)
+    return pays(one.ratio) or expected is None or expected >= EACH_TRIAL_AT_LEAST
 
 
 def recommendations(document: RunDocument) -> list[Answer]:
@@ -63,39 +88,72 @@ def _assumed(document: RunDocument) -> str:
     return "With the acceptance assumed here: " if document.labels.acceptance == "synthetic" else ""
 
 
-def _few(found: list[Choice]) -> str:
-    fewest = min((choice.best.ratio.n for choice in found if choice.best), default=3)
-    return "" if fewest > 2 else f" Only {fewest} trial{'s' if fewest > 1 else ''}: no usable intervals."
+def _why(open_: list[Choice]) -> str:
+    """Why nothing is decided at these loads."""
+    fewest = min(choice.trials for choice in open_)
+    few = f"{fewest} trial{'s are' if fewest != 1 else ' is'} too few (run at least {ENOUGH_TRIALS})"
+    if fewest < 1:
+        few = "nothing of it was timed"
+    reasons = [few] if fewest < ENOUGH_TRIALS else []
+    if any(choice.best and not choice.best.steady for choice in open_):
+        reasons.append("not every cell is steady")
+    return listed(reasons)
+
+
+def _good(found: list[Choice]) -> bool | None:
+    if not all(choice.decided for choice in found):
+        return None
+    return any(choice.best for choice in found)
 
 
 def _overall(document: RunDocument, by_set: dict[str, list[Choice]]) -> Answer:
-    on, off, values = [], [], {}
+    on, off, points, values = [], [], [], {}
     for name, found in by_set.items():
-        paying = [choice for choice in found if choice.best]
+        paying = [choice for choice in found if choice.best and choice.decided]
         values[f"up_to {name}"] = float(max((choice.concurrency for choice in paying), default=0))
-        if not paying:
+        if paying:
+            on.append(f"{name} {_where(found, paying)}")
+        open_ = [choice for choice in found if not choice.decided]
+        if leaning := [choice for choice in open_ if choice.best]:
+            points.append(f"{_drafts(leaning)} for {name} at {_load(found, leaning)}")
+        elif open_:
+            points.append(f"no draft for {name}")
+        elif not paying:
             off.append(name)
-            continue
-        used = listed(list(dict.fromkeys(choice.best.arm for choice in paying if choice.best)))
-        if len(paying) == len(found):
-            load = f"at every load measured (up to {at_once(found[-1].concurrency)})"
-        else:
-            load = f"at {_load(found, [choice.concurrency for choice in paying])}"
-        on.append(f"{name} {load} with {used}")
-    text = f"Switch the draft on for {'; for '.join(on)}." if on else ""
+    every = [choice for found in by_set.values() for choice in found]
+    open_ = [choice for choice in every if not choice.decided]
+    parts = [f"Switch the draft on for {'; for '.join(on)}."] if on else []
     if off:
-        names = "all traffic measured" if not on else listed(off)
-        text = f"{text} Leave it off for {names}: no arm was surely quicker than no draft there.".strip()
-    text = f"{_assumed(document)}{text}{_few([choice for found in by_set.values() for choice in found])}"
-    return Answer(id="recommendation", text=text, values=values, good=bool(on))
+        names = listed(off) if on or points else "all traffic measured"
+        parts.append(f"Leave it off for {names}: no arm was surely quicker than no draft there.")
+    if open_:
+        rest = " at the other loads" if len(open_) < len(every) and not off else ""
+        parts.append(f"Undecided{rest}: {_why(open_)}. What there is points to {'; to '.join(points)}.")
+    return Answer(
+        id="recommendation",
+        text=f"{_assumed(document)}{' '.join(parts)}",
+        values=values,
+        good=_good(every),
+    )
 
 
-def _load(found: list[Choice], chosen: list[int]) -> str:
+def _where(found: list[Choice], paying: list[Choice]) -> str:
+    if len(paying) == len(found):
+        return f"at every load measured (up to {at_once(found[-1].concurrency)}) with {_drafts(paying)}"
+    return f"at {_load(found, paying)} with {_drafts(paying)}"
+
+
+def _drafts(chosen: list[Choice]) -> str:
+    return listed(list(dict.fromkeys(choice.best.arm for choice in chosen if choice.best)))
+
+
+def _load(found: list[Choice], chosen: list[Choice]) -> str:
     """``1 to 32 at once``, or several stretches: neighbours on the grid are one stretch."""
     grid = [choice.concurrency for choice in found]
+    wanted = {choice.concurrency for choice in chosen}
     stretches: list[list[int]] = []
     for place, concurrency in enumerate(grid):
-        if concurrency not in chosen:
+        if concurrency not in wanted:
             continue
         if stretches and place and stretches[-1][-1] == grid[place - 1]:
             stretches[-1].append(concurrency)
@@ -106,36 +164,45 @@ def _load(found: list[Choice], chosen: list[int]) -> str:
 
 
 def _of_set(document: RunDocument, prompt_set: str, found: list[Choice]) -> Answer:
-    parts, values = [], {}
-    for arm, group in groupby(found, key=lambda choice: choice.best.arm if choice.best else ""):
+    said: dict[bool, list[str]] = {True: [], False: []}
+    values: dict[str, float | None] = {}
+    for (arm, decided), group in groupby(
+        found, key=lambda choice: (choice.best.arm if choice.best else "", choice.decided)
+    ):
         stretch = list(group)
-        load = _load(found, [choice.concurrency for choice in stretch])
-        if not arm:
-            parts.append(f"no draft at {load}")
-            continue
+        load = _load(found, stretch)
         gains = [choice.best for choice in stretch if choice.best]
-        for one in gains:
-            values[f"{arm}@{one.concurrency}"] = one.ratio.value
-        said = times(gains[0].ratio.value)
-        if len(gains) > 1:
-            said = f"{said} falling to {times(gains[-1].ratio.value)}" if _falls(gains) else _span(gains)
-        parts.append(f"{arm} at {load} ({said}{_tail(document, gains)})")
+        values |= {f"{one.arm}@{one.concurrency}": one.ratio.value for one in gains}
+        said[decided].append(
+            f"{arm} at {load} ({_gain(gains)}{_tail(document, gains)})" if arm else f"no draft at {load}"
+        )
+    parts = [", ".join(said[True])] if said[True] else []
     if not any(choice.best for choice in found):
         best = max(
             (one for arm in arms(document) for one in speedups(document, arm, prompt_set)),
             key=lambda one: one.ratio.value,
         )
         values[f"{best.arm}@{best.concurrency}"] = best.ratio.value
-        parts = [
-            f"leave the draft off; the best was {best.arm} with {times(best.ratio.value)} at {at_once(best.concurrency)}"
-        ]
+        most = f"the best was {best.arm} with {times(best.ratio.value)} at {at_once(best.concurrency)}"
+        parts = [f"leave the draft off; {most}"] if said[True] and not said[False] else parts
+        said[False] = [f"no draft; {most}"] if said[False] else []
+    if said[False]:
+        open_ = [choice for choice in found if not choice.decided]
+        parts.append(f"undecided, for {_why(open_)}; what there is points to {', '.join(said[False])}")
     return Answer(
         id=f"recommendation/{prompt_set}",
-        text=f"{_assumed(document)}For {prompt_set}: {', '.join(parts)}.{_few(found)}",
+        text=f"{_assumed(document)}For {prompt_set}: {'; '.join(parts)}.",
         prompt_set=prompt_set,
         values=values,
-        good=any(choice.best for choice in found),
+        good=_good(found),
     )
+
+
+def _gain(gains: list[Speedup]) -> str:
+    said = times(gains[0].ratio.value)
+    if len(gains) > 1:
+        said = f"{said} falling to {times(gains[-1].ratio.value)}" if _falls(gains) else _span(gains)
+    return said
 
 
 def _falls(gains: list[Speedup]) -> bool:

@@ -10,12 +10,13 @@ Source: vLLM 0.32 `num_speculative_tokens_per_batch_size`; vllm#49548 (throughpu
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from outrider.bench.document import BASELINE, Interval, RunDocument
+from outrider.bench.document import BASELINE, Interval, RunDocument, Speedup
 from outrider.bench.recommend import pays
+from outrider.bench.words import at_once, listed, with_interval
 from outrider.core.errors import MeasurementError
 
 Row = tuple[int, int, int]
@@ -216,7 +217,8 @@ def best_method(
     Interactive lane: `at_most` its usual load, small batches; batch lane: all loads. An arm is judged by its worst load and set.
     """
     wanted = set(prompt_sets or [one.name for one in document.prompt_sets])
-    judged: dict[str, float] = {}
+    judged: dict[str, list[Speedup]] = {}
+    loads: set[int] = set()
     for arm in document.arms:
         if arm.name == BASELINE:
             continue
@@ -227,10 +229,28 @@ def best_method(
             and one.prompt_set in wanted
             and (at_most is None or one.concurrency <= at_most)
         ]
+        loads |= {one.concurrency for one in mine}
         if mine and {one.prompt_set for one in mine} == wanted and all(pays(one.ratio) for one in mine):
-            judged[arm.name] = min(one.ratio.value for one in mine)
-    load = f"up to {at_most} at once" if at_most else "at every load measured"
+            judged[arm.name] = mine
+    names = ", ".join(sorted(wanted))
+    if not loads:
+        return (
+            NO_DRAFT,
+            f"no speed-up was measured{f' up to {at_most} at once' if at_most else ''} on {names}",
+        )
+    load = f"at {_loads(loads)}, the loads measured{f' up to {at_most}' if at_most else ''}"
     if not judged:
-        return NO_DRAFT, f"no arm surely pays {load} on {', '.join(sorted(wanted))}"
-    best = max(judged, key=lambda name: judged[name])
-    return best, f"{best} makes at least {judged[best]:.2f}× the tok/s of no draft {load}"
+        return NO_DRAFT, f"no arm surely pays {load}, on {names}"
+    worst = {name: min(mine, key=lambda one: one.ratio.value) for name, mine in judged.items()}
+    best = max(worst, key=lambda name: worst[name].ratio.value)
+    here = {one.concurrency for one in judged[best]}
+    load = f"at {_loads(here)}, the loads measured{f' up to {at_most}' if at_most else ''}"
+    return best, f"{best} makes at least {with_interval(worst[best].ratio)} the tok/s of no draft {load}"
+
+
+def _loads(measured: Iterable[int]) -> str:
+    return (
+        at_once(max(found))
+        if len(found := sorted(measured)) == 1
+        else f"{listed([*map(str, found)])} at once"
+    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from outrider.bench.acceptance import Counted, acceptance
-from outrider.bench.document import BASELINE, Acceptance, Arm, Cell, Figures, StepCost
+from outrider.bench.document import BASELINE, Acceptance, Arm, Cell, Figures, RunDocument, StepCost
 from outrider.core.acceptance import SpecCounters, acceptance_length_of
 
 
@@ -45,7 +45,7 @@ def _cost(arm: Arm, concurrency: int, pairs: Sequence[tuple[Figures, Figures]]) 
     step = _mean([mine.step_ms or 0.0 for mine, _ in pairs])
     base = _mean([theirs.step_ms or 0.0 for _, theirs in pairs])
     drafts = pooled_acceptance([mine.acceptance for mine, _ in pairs])
-    earned = drafts.tokens_per_step or drafts.length
+    per_step = drafts.tokens_per_step or drafts.length
     return StepCost(
         arm=arm.name,
         method=arm.method,
@@ -56,8 +56,31 @@ def _cost(arm: Arm, concurrency: int, pairs: Sequence[tuple[Figures, Figures]]) 
         baseline_step_ms=base,
         break_even_length=step / base,
         acceptance_length=drafts.length,
-        predicted_speedup=None if earned is None else earned * base / step,
+        predicted_speedup=None if per_step is None else per_step * base / step,
     )
+
+
+def earned(one: StepCost) -> float | None:
+    """The tokens of a step that pay for it: what `predicted_speedup` is made of, AL only where every step has a draft."""
+    return None if one.predicted_speedup is None else one.predicted_speedup * one.break_even_length
+
+
+def steps_of_set(document: RunDocument, prompt_set: str) -> list[StepCost]:
+    """`step_costs` of one prompt set alone: what pays on code need not pay on chat.
+
+    A forecast whose speed-ups are reckoned has the document's own steps: its acceptance is stated, not counted in cells.
+    """
+    if document.forecast is not None and not document.forecast.synthetic:
+        return list(document.steps)
+    return step_costs([cell for cell in document.cells if cell.prompt_set == prompt_set], document.arms)
+
+
+def reckoned(document: RunDocument, arm: str, prompt_set: str, concurrency: int) -> float | None:
+    """Tokens per step × T(b, 0)/T(b, K) of one cell: the gain that its own steps explain; None without step times."""
+    for one in steps_of_set(document, prompt_set):
+        if (one.arm, one.concurrency) == (arm, concurrency):
+            return one.predicted_speedup
+    return None
 
 
 def pooled_acceptance(parts: Sequence[Acceptance]) -> Acceptance:

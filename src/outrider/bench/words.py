@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outrider.bench.document import BASELINE, Interval, LatencyDifference, RunDocument, Speedup
+from outrider.bench.document import (
+    BASELINE,
+    Interval,
+    LatencyDifference,
+    RunDocument,
+    Speedup,
+    TextDifference,
+)
 
 
 def times(value: float) -> str:
@@ -12,11 +19,30 @@ def times(value: float) -> str:
     return f"{value:.2f}×"
 
 
-def with_interval(ratio: Interval) -> str:
-    """``2.53× (2.40 to 2.67)``; ``2.53× (one trial)``: without an interval it says why."""
-    if ratio.low is None or ratio.high is None:
-        return f"{times(ratio.value)} (one trial)"
-    return f"{times(ratio.value)} ({ratio.low:.2f} to {ratio.high:.2f})"
+def with_interval(ratio: Interval, steady: bool = True) -> str:
+    """``2.53× (2.40 to 2.67)``; fewer than three trials are counted: ``2.53× (1 trial)``, ``2.53× (1.1 to 5.8, 2 trials)``."""
+    known = ratio.low is not None and ratio.high is not None
+    said = [f"{ratio.low:.2f} to {ratio.high:.2f}"] if known else []
+    if ratio.n < 3:
+        said.append(trials(ratio.n))
+    said += [] if steady else ["not steady"]
+    return f"{times(ratio.value)} ({', '.join(said)})" if said else times(ratio.value)
+
+
+def trials(n: int) -> str:
+    """``1 trial``, ``3 trials``; ``reckoned`` of none: a forecast's ratio that nobody timed."""
+    return "reckoned" if n < 1 else f"{n} trial{'s' if n > 1 else ''}"
+
+
+def surely(found: Sequence[Speedup]) -> bool | None:
+    """True: each ratio's interval lies above 1, in steady cells; False: each below 1; None: anything else, or no ratio."""
+    ways = {one.ratio.value > 1 if one.steady and proven(one.ratio, 1.0) else None for one in found}
+    return ways.pop() if len(ways) == 1 else None
+
+
+def place(one: TextDifference) -> str:
+    """Where two texts part: ``token 29``; the character where the token is not known."""
+    return f"token {one.at_token}" if one.at_token is not None else f"character {one.at_character}"
 
 
 def listed(words: Sequence[str]) -> str:
@@ -38,7 +64,7 @@ def difference(one: LatencyDifference, absolute: bool) -> str:
         text = f"{share:.0%} {way}"
     else:
         text = f"{abs(gap.value):.1f} ms {way} ({one.arm_ms:.1f} against {one.baseline_ms:.1f})"
-    return text if proven(gap, 0.0) else f"{text}, within the noise"
+    return text if proven(gap, 0.0) else f"{text} (within the noise)".replace(") (", "; ")
 
 
 def proven(found: Interval, than: float) -> bool:

@@ -16,7 +16,10 @@ GLOSSARY = (
         "AL, acceptance length",
         "1 + accepted draft tokens ÷ drafts. The bonus token that every step yields is included (vLLM's convention).",
     ),
-    ("break-even AL", "T(b, K) ÷ T(b, 0): the AL at which a step with the draft is worth what it costs."),
+    (
+        "break-even",
+        "T(b, K) ÷ T(b, 0): the tokens per step at which a step with the draft is worth what it costs.",
+    ),
     (
         "C, concurrency",
         "Requests the load generator keeps open. The engine may run fewer: see measured running requests.",
@@ -68,7 +71,10 @@ def banners(document: RunDocument) -> tuple[tuple[str, str], ...]:
     labels = document.labels
     if not document.complete:
         left = sum(1 for cell in document.cells if cell.state == "missing")
-        more = f"{left} of {len(document.cells)} cells are missing. " if left else ""
+        ends = sum(1 for row in document.natural_end if row.state == "missing")
+        parts = [f"{left} of {len(document.cells)} cells"] if left else []
+        parts += [f"{ends} of {len(document.natural_end)} runs to the natural end"] if ends else []
+        more = f"{' and '.join(parts)} are missing. " if parts else ""
         found.append(
             ("bad", f"This run is not complete. {more}Run the same command again to go on at the next cell.")
         )
@@ -112,9 +118,11 @@ def what_was_run(document: RunDocument) -> tuple[tuple[str, str], ...]:
     """(label, words): the honest labels of the run."""
     labels, settings = document.labels, document.settings
     measured = labels.acceptance + (f" ({labels.acceptance_source})" if labels.acceptance_source else "")
+    natural = settings.natural_end_prompts and document.forecast is None
+    ends = f"; natural end up to {settings.natural_end_tokens}" if natural else ""
     trials = f"{settings.trials}, {'interleaved' if labels.interleaved else 'not interleaved'}"
     pairs = [
-        ("target", document.served_name),
+        ("target model", document.served_name),
         ("weights", labels.weights),
         ("acceptance", measured),
         ("hardware", _hardware(document)),
@@ -123,10 +131,7 @@ def what_was_run(document: RunDocument) -> tuple[tuple[str, str], ...]:
         ("times", "may be quoted for this hardware" if labels.absolute_times else "ratios only: a CPU run"),
         ("concurrency", ", ".join(str(step) for step in settings.concurrency)),
         ("trials", trials),
-        (
-            "output",
-            f"{settings.output_tokens} tokens a request, fixed; natural end up to {settings.natural_end_tokens}",
-        ),
+        ("output", f"{settings.output_tokens} tokens a request, fixed{ends}"),
         ("objective", "; ".join(f"{key} {value}" for key, value in flatten(document.slo)) or "none"),
     ]
     return tuple((name, clean(text)) for name, text in (*pairs, *(("note", note) for note in labels.notes)))
@@ -260,6 +265,11 @@ def fallen_section(document: RunDocument) -> Section:
                         arm=cell.arm,
                     )
                 )
+    for end in document.natural_end:
+        if end.state != "ok":
+            place = (Item(clean(end.arm)), Item(clean(end.prompt_set)), Item("natural end"))
+            reason = clean(end.reason) or ("not run yet" if end.state == "missing" else "no reason given")
+            rows.append(Row((*place, Item(end.state, mark="bad"), Item(reason)), arm=end.arm))
     if not rows:
         return Section("fallen", "Cells that do not stand", ("None: every cell that was asked for stands.",))
     columns = (

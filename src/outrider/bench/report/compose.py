@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from outrider.bench.answers import TARGET
 from outrider.bench.document import Answer, RunDocument
 from outrider.bench.report import background, findings, money, tails
 from outrider.bench.report.content import Answers, Report, Said
@@ -21,8 +22,8 @@ _QUESTIONS = {
     "stops-paying": "Where it stops paying",
     "rival": "Draft against draft",
     "tail": "Tail latency under rejection",
-    "degrades": "Traffic on which a draft degrades",
-    "target": "Against the target",
+    "degrades": "Traffic on which a draft is worth less",
+    "target": f"Where it passes {TARGET}×",
     "cost": "What a million tokens cost",
     "": "More",
 }
@@ -50,7 +51,8 @@ def _cleaned(value: Any) -> Any:
 
 
 def _mark(answer: Answer) -> Literal["good", "bad", "caveat"]:
-    if answer.good is None or answer.id.startswith("caveat"):
+    # A forecast is reckoned from what was stated: no interval bears it out.
+    if answer.good is None or answer.id.startswith(("caveat", "forecast")):
         return "caveat"
     return "good" if answer.good else "bad"
 

@@ -7,12 +7,15 @@ from functools import partial
 
 from outrider.bench.document import BASELINE, Crossover, RunDocument, Speedup, StepCost
 from outrider.bench.report import pictures
-from outrider.bench.report.content import Block, Column, Item, Mark, Row, Section, Table
+from outrider.bench.report.content import Block, Column, Item, Mark, Panel, Row, Section, Table
 from outrider.bench.report.look import Look
 from outrider.bench.report.tables import position_rates, sets_with
 from outrider.bench.report.text import NONE, clean, number, percent, ratio
+from outrider.bench.steps import earned, steps_of_set
+from outrider.bench.words import proven, speedups, surely, trials
 
 Looks = Mapping[str, Look]
+COVERED = 0.9  # share of steps with a draft, below which AL and tokens per step part
 
 
 def speedup_section(document: RunDocument, looks: Looks) -> Section:
@@ -29,9 +32,7 @@ def speedup_section(document: RunDocument, looks: Looks) -> Section:
     if document.speedups:
         blocks.append(Block(tuple(panels), (_speedup_table(document),)))
     if document.crossovers:
-        blocks.append(
-            Block(tables=(_crossover_table(document.crossovers),), title="Where an arm stops paying")
-        )
+        blocks.append(Block(tables=(_crossover_table(document),), title="Where an arm stops paying"))
     lines = [
         "Output tokens per second of the arm over the baseline's in the same cell. Above 1.0 the draft pays.",
     ]
@@ -75,9 +76,9 @@ def _speedup_item(found: Speedup | None, step: int) -> Item:
         return Item(NONE, concurrency=step)
     r = found.ratio
     span = f"{_bound(r.low)}–{_bound(r.high)}, " if r.low is not None and r.high is not None else ""
+    span += f"{trials(r.n)}, " if r.n < 3 else ""
     steady = "" if found.steady else "\nnot steady"
-    clear = (r.low if r.low is not None else r.value) > 1 or (r.high if r.high is not None else r.value) < 1
-    mark: Mark = "" if not clear else "good" if r.value > 1 else "bad"
+    mark: Mark = "" if not proven(r, 1.0) else "good" if r.value > 1 else "bad"
     return Item(ratio(r.value), f"{span}b {number(found.running)}{steady}", mark, "speedup", r.value, step)
 
 
@@ -90,15 +91,29 @@ def crossover_words(one: Crossover) -> str:
     limit = number(one.up_to)
     if one.kind == "at" and one.running is not None:
         r = one.running
+        if r.n > 1 and r.low is None and r.high is None:
+            return f"undecided: near {number(r.value)}, but the trials disagree"
         span = f" ({number(r.low)}–{number(r.high)})" if r.low is not None and r.high is not None else ""
         return f"at {number(r.value)} running requests{span}"
     if one.kind == "none":
         return f"none up to {limit}: ahead everywhere measured"
-    return "behind everywhere measured" if one.kind == "below" else "undecided: too little was measured"
+    return (
+        "behind everywhere measured"
+        if one.kind == "below"
+        else "undecided: too few loads, or trials that disagree"
+    )
 
 
-def _crossover_table(crossovers: Sequence[Crossover]) -> Table:
-    marks: dict[str, Mark] = {"at": "", "none": "good", "below": "bad", "undecided": "weak"}
+def _crossover_mark(document: RunDocument, one: Crossover) -> Mark:
+    """▲ and ▼ only where every ratio's interval says so; against another draft there is none."""
+    if one.kind == "undecided":
+        return "weak"
+    found = speedups(document, one.arm, one.prompt_set) if one.against == BASELINE else []
+    marks: dict[bool | None, Mark] = {True: "good", False: "bad", None: ""}
+    return marks[surely(found)] if one.kind in ("none", "below") else ""
+
+
+def _crossover_table(document: RunDocument) -> Table:
     rows = tuple(
         Row(
             (
@@ -108,7 +123,7 @@ def _crossover_table(crossovers: Sequence[Crossover]) -> Table:
                 Item(
                     crossover_words(one),
                     "",
-                    marks[one.kind],
+                    _crossover_mark(document, one),
                     "crossover",
                     one.running.value if one.running else None,
                 ),
@@ -116,7 +131,7 @@ def _crossover_table(crossovers: Sequence[Crossover]) -> Table:
             arm=one.arm,
             prompt_set=one.prompt_set,
         )
-        for one in crossovers
+        for one in document.crossovers
     )
     heads = [Column(head, words=True) for head in ("arm", "against", "prompt set", "stops being faster")]
     return Table("crossovers", "Crossover over measured running requests", tuple(heads), rows)
@@ -132,20 +147,39 @@ def map_section(document: RunDocument, looks: Looks) -> Section:
             ("No step times: neither arm nor baseline has a measured step.",),
         )
     order = [name for name in looks if any(one.arm == name for one in steps)]
-    panels = []
-    for place, arm in enumerate(order):
-        mine = [one for one in steps if one.arm == arm]
-        title = f"{arm} (K = {mine[0].draft_length})"
-        told = f"{title}: acceptance length needed to break even and acceptance length measured; the figures are in the table."
-        paint = partial(pictures.step_map, points=mine, looks=looks)
-        panels.append(pictures.panel(f"map-{place}", title, told, paint))
+    by_set = _steps_by_set(document, steps)
+    panels: list[Panel] = []
+    for name, found in by_set.items():
+        for arm in order:
+            mine = [one for one in found if one.arm == arm]
+            if not mine:
+                continue
+            title = f"{arm} (K = {mine[0].draft_length}){f' on {name}' if name else ''}"
+            told = f"{title}: tokens a step needs to break even and tokens it made; the figures are in the table."
+            paint = partial(pictures.step_map, points=mine, looks=looks)
+            panels.append(pictures.panel(f"map-{len(panels)}", title, told, paint))
     lines = (
-        "A step with a draft takes T(b, K), without one T(b, 0). The ratio is the acceptance length (AL) that breaks even: "
-        "speed-up = AL × T(b, 0) ÷ T(b, K).",
+        "A step with a draft takes T(b, K), without one T(b, 0). The ratio is the tokens a step must make to break even: "
+        "speed-up = tokens per step × T(b, 0) ÷ T(b, K). With a draft in every step, tokens per step is the acceptance "
+        "length (AL).",
     )
-    seen = ("Solid line: AL needed. Dashed: AL measured. Green between them: the draft pays; red: it costs.",)
-    blocks = (Block(tuple(panels), (_map_table(steps, order, _silent(document, order)),)),)
+    seen = ("Solid line: needed. Dashed: made. Green between them: the draft pays; red: it costs.",)
+    notes = _silent(document, order)
+    blocks = (Block(tuple(panels), (_map_table(by_set, order, notes),)),)
     return Section("map", "Step time and break-even", lines, blocks, seen=seen)
+
+
+def _steps_by_set(document: RunDocument, pooled: Sequence[StepCost]) -> Mapping[str, Sequence[StepCost]]:
+    """Step costs of each prompt set; those of all sets together, under no name, where cells cannot tell them apart."""
+    if document.forecast is not None and not document.forecast.synthetic:
+        return {"": pooled}
+    arms = {one.arm for one in pooled}
+    found = {
+        info.name: [one for one in steps_of_set(document, info.name) if one.arm in arms and one.running > 0]
+        for info in document.prompt_sets
+    }
+    kept = {name: steps for name, steps in found.items() if steps}
+    return kept or {"": pooled}
 
 
 def _silent(document: RunDocument, order: Sequence[str]) -> tuple[str, ...]:
@@ -158,38 +192,47 @@ def _silent(document: RunDocument, order: Sequence[str]) -> tuple[str, ...]:
             if cell.arm == arm and cell.state == "ok" and cell.pooled
         ]
         known = [one.draft_coverage for one in seen if one.draft_coverage is not None]
-        if known and sum(known) / len(known) < 0.9:
+        if known and sum(known) / len(known) < COVERED:
             share = percent(sum(known) / len(known))
             notes.append(
-                f"{clean(arm)} drafts on {share} of the steps: its AL holds for those, the gain is less than the gap."
+                f"{clean(arm)} drafts on {share} of the steps: its AL holds for those alone, tokens per step for all of them."
             )
     return tuple(notes)
 
 
-def _map_table(steps: Sequence[StepCost], order: Sequence[str], notes: tuple[str, ...]) -> Table:
-    grid = sorted({one.concurrency for one in steps})
+def _map_table(
+    by_set: Mapping[str, Sequence[StepCost]], order: Sequence[str], notes: tuple[str, ...]
+) -> Table:
+    grid = sorted({one.concurrency for steps in by_set.values() for one in steps})
     rows = []
-    for arm in order:
-        at = {one.concurrency: one for one in steps if one.arm == arm}
-        items = []
-        for step in grid:
-            one = at.get(step)
-            if one is None:
-                items.append(Item(NONE, concurrency=step))
+    for name, steps in by_set.items():
+        first = True
+        for arm in order:
+            at = {one.concurrency: one for one in steps if one.arm == arm}
+            if not at:
                 continue
-            had = one.acceptance_length
-            mark: Mark = "" if had is None else "good" if had >= one.break_even_length else "bad"
-            note = f"AL {ratio(had)}, b {number(one.running)}"
-            items.append(
-                Item(
-                    ratio(one.break_even_length), note, mark, "break_even_length", one.break_even_length, step
-                )
-            )
-        k = next(iter(at.values())).draft_length
-        rows.append(Row((Item(clean(arm)), Item(str(k)), *items), arm=arm))
-    columns = (Column("arm", words=True), Column("K"), *(Column(str(step), "concurrency") for step in grid))
-    caption = "T(b, K) ÷ T(b, 0) = break-even AL; beneath it the AL measured and b, the running requests"
-    return Table("steps", caption, columns, tuple(rows), heads=2, notes=notes)
+            k = next(iter(at.values())).draft_length
+            heads = (*([Item(clean(name))] if name else []), Item(clean(arm)), Item(str(k)))
+            items = [_map_item(at.get(step), step) for step in grid]
+            rows.append(Row((*heads, *items), arm=arm, prompt_set=name, first=first))
+            first = False
+    named = "" not in by_set
+    columns = (
+        *((Column("prompt set", words=True),) if named else ()),
+        Column("arm", words=True),
+        Column("K"),
+        *(Column(str(step), "concurrency") for step in grid),
+    )
+    caption = "T(b, K) ÷ T(b, 0) = tokens per step needed; beneath it those made and b, the running requests"
+    return Table("steps", caption, columns, tuple(rows), heads=3 if named else 2, notes=notes)
+
+
+def _map_item(one: StepCost | None, step: int) -> Item:
+    """What is needed and what was made; no mark, for neither has an interval."""
+    if one is None:
+        return Item(NONE, concurrency=step)
+    note = f"made {ratio(earned(one))}, b {number(one.running)}"
+    return Item(ratio(one.break_even_length), note, "", "break_even_length", one.break_even_length, step)
 
 
 def acceptance_section(document: RunDocument, looks: Looks) -> Section:

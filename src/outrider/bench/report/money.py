@@ -17,7 +17,7 @@ Looks = Mapping[str, Look]
 
 def cost_section(document: RunDocument, looks: Looks) -> Section:
     """USD per 1M output tokens, own arms and commercial models."""
-    if not document.costs:
+    if all(one.commercial for one in document.costs):
         line = 'No cost: the stack names no price. Give the accelerator\'s USD per hour under "price" in the stack, then repeat.'
         if document.price is not None:
             line = "No cost: a price is set, but no cell has a throughput to divide it by."

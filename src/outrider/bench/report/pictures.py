@@ -15,6 +15,7 @@ from outrider.bench.report.content import Panel
 from outrider.bench.report.look import BAD, GOOD, MUTED, PAPER, TEXT, Look
 from outrider.bench.report.svg import draw, inline
 from outrider.bench.report.text import clean, usd
+from outrider.bench.steps import earned
 
 SIZE = (312.0, 216.0)
 SMALL = (250.0, 172.0)
@@ -74,16 +75,12 @@ def speedup(axes: Axes, points: Sequence[Speedup], looks: Looks, all_points: Seq
 
 
 def step_map(axes: Axes, points: Sequence[StepCost], looks: Looks) -> None:
-    """One arm: the AL it needs (T ratio, line) against the AL it had (dashed); green where it had enough, red where not."""
+    """One arm: tokens a step needs (T ratio, line) against those it made (dashed); green where they suffice, red where not."""
     mine = sorted(points, key=lambda one: one.running)
     look = looks[mine[0].arm]
     x, need = [one.running for one in mine], [one.break_even_length for one in mine]
     axes.plot(x, need, color=TEXT.light, marker="o", markersize=4, label="needed")
-    had = [
-        (one.running, one.acceptance_length, one.break_even_length)
-        for one in mine
-        if one.acceptance_length is not None
-    ]
+    had = [(one.running, made, one.break_even_length) for one in mine if (made := earned(one)) is not None]
     if had:
         hx, hy, hn = (list(column) for column in zip(*had, strict=True))
         axes.plot(hx, hy, color=look.ink.light, marker=look.marker, linestyle="--", label="measured")
@@ -93,7 +90,7 @@ def step_map(axes: Axes, points: Sequence[StepCost], looks: Looks) -> None:
         axes.fill_between(hx, hy, hn, where=lost, interpolate=True, color=BAD.light, alpha=0.18, linewidth=0)
     _running_axis(axes, x)
     axes.set_ylim(bottom=0.9)
-    axes.set_ylabel("acceptance length")
+    axes.set_ylabel("tokens per step")
 
 
 def positions(axes: Axes, rates: Mapping[str, Sequence[float]], looks: Looks) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from outrider.bench.document import (
@@ -27,6 +28,7 @@ from outrider.bench.report.text import (
     ratio,
     usd,
 )
+from outrider.bench.words import place
 
 LATENCIES = (
     ("ttft_ms", "TTFT"),
@@ -36,6 +38,7 @@ LATENCIES = (
     ("e2e_ms", "E2E"),
     ("queue_wait_ms", "queue wait"),
 )
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 CELL_HEADS = (Column("C"), Column("arm", words=True))
 
 
@@ -61,15 +64,43 @@ def quantile_item(figures: Figures, field: str, which: str) -> Item:
 def notes(document: RunDocument, prompt_set: str) -> tuple[str, ...]:
     """Everything that must be known beside the numbers of a set's cells; one line a reason, with the cells it holds for."""
     told: dict[str, dict[int, list[str]]] = {}
+    merged: dict[
+        str, list[str]
+    ] = {}  # a warning without its numbers → the warnings that are alike but for them
     for cell in document.cells:
         if cell.prompt_set != prompt_set or cell.state != "ok" or cell.pooled is None:
             continue
         f = cell.pooled
-        said = [] if f.steady else ["not steady" + (f": {f.steady_reason}" if f.steady_reason else "")]
+        said = [] if f.steady else [_not_steady(f.steady_reason)]
         said += [f"acceptance void: {f.acceptance.void}"] if f.acceptance.void else []
-        for one in (*said, *f.acceptance.flags, *f.warnings):
+        said += f.acceptance.flags
+        for one in f.warnings:
+            shape = _NUMBER.sub("#", clean(one))
+            merged.setdefault(shape, []).append(clean(one))
+            said.append(shape)
+        for one in dict.fromkeys(said):
             told.setdefault(clean(one), {}).setdefault(cell.concurrency, []).append(clean(cell.arm))
-    return tuple(f"{one} ({_cells(cells)})" for one, cells in told.items())
+    return tuple(
+        f"{_ranges(merged[one]) if one in merged else one} ({_cells(cells)})" for one, cells in told.items()
+    )
+
+
+def _not_steady(reason: str) -> str:
+    """Trials' reasons, each said once and the words of the label not again; why less was asked of another trial is left out."""
+    parts = [part.strip().removeprefix("not steady: ") for part in reason.split(";")]
+    parts = [part for part in dict.fromkeys(parts) if part and not part.startswith("CPU run:")]
+    return f"not steady: {'; '.join(parts)}" if parts else "not steady"
+
+
+def _ranges(alike: Sequence[str]) -> str:
+    """Sentences that differ in numbers alone as one: ``6 % of …`` and ``29 % of …`` are ``6 to 29 % of …``."""
+    columns = zip(*(_NUMBER.findall(one) for one in alike), strict=True)
+    spans = []
+    for column in columns:
+        low, high = min(column, key=float), max(column, key=float)
+        spans.append(low if low == high else f"{low} to {high}")
+    found = iter(spans)
+    return _NUMBER.sub(lambda _: next(found), alike[0])
 
 
 def _cells(cells: Mapping[int, Sequence[str]]) -> str:
@@ -305,10 +336,9 @@ def _texts(end: NaturalEnd) -> Item:
     if not end.different:
         return Item(f"all {end.compared_texts} the same", mark="good", figure="different", value=0)
     first = min(end.different, key=lambda one: one.at_character)
-    place = f"token {first.at_token}" if first.at_token is not None else f"character {first.at_character}"
     text = f"{len(end.different)} of {end.compared_texts} differ"
     return Item(
-        text, f"earliest: {clean(first.prompt_id)} at {place}", "bad", "different", len(end.different)
+        text, f"earliest: {clean(first.prompt_id)} at {place(first)}", "weak", "different", len(end.different)
     )
 
 
