@@ -205,11 +205,11 @@ def test_an_unfinished_run_is_to_be_gone_on_with() -> None:
     one = run_of(Model(2, trials=1)).model_copy(update={"complete": False})
     with pytest.raises(MeasurementError, match="too few samples") as caught:
         compare(one, one)
-    assert "unfinished: repeat its command" in caught.value.hint
+    assert "Both runs are unfinished: repeat" in caught.value.hint
     missing = [cell.model_copy(update={"state": "missing"}) for cell in half.cells]
     with pytest.raises(MeasurementError, match="no cell in common") as caught:
         compare(run_of(Model(1)), half.model_copy(update={"cells": missing}))
-    assert "unfinished" in caught.value.hint
+    assert "The candidate is unfinished: repeat its command" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -203,8 +203,13 @@ def _unfinished(reference: RunDocument, candidate: RunDocument) -> list[str]:
 
 def _go_on(reference: RunDocument, candidate: RunDocument) -> str:
     """What to do where a run is unfinished; empty where none is."""
-    sides = " and the ".join(_unfinished(reference, candidate))
-    return f"The {sides} is unfinished: repeat its command, which goes on where it stopped." if sides else ""
+    match _unfinished(reference, candidate):
+        case []:
+            return ""
+        case [side]:
+            return f"The {side} is unfinished: repeat its command, which goes on where it stopped."
+        case _:
+            return "Both runs are unfinished: repeat their commands, which go on where they stopped."
 
 
 def _unseen(pairs: Sequence[_Pair], checks: Sequence[Check], reference: RunDocument) -> list[str]:
