@@ -10,6 +10,7 @@ import click
 import pytest
 
 from outrider.cli import main as program
+from outrider.cli.tune import put_stack
 from outrider.core.errors import EngineError, MeasurementError, StackError
 
 
@@ -76,3 +77,17 @@ def test_a_reader_that_goes_away_is_no_regression() -> None:
             [sys.executable, "-c", code], stdout=closed, stderr=subprocess.PIPE, check=False
         )
     assert done.returncode == 141, done.stderr
+
+
+def test_a_stack_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
+    """`outrider tune` on a full disk: exit 12 with what to do, the stack untouched, nothing left beside it."""
+    stack = tmp_path / "mine.yaml"
+    stack.write_text("name: mine\n")
+    (tmp_path / ".mine.yaml.new").symlink_to("/dev/full")
+    with pytest.raises(MeasurementError, match="No space left on device; it is as it was") as caught:
+        put_stack(stack, "name: other\n")
+    assert "repeat the command" in caught.value.hint
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
+    assert stack.read_text() == "name: mine\n"
+    put_stack(stack, "name: other\n")
+    assert stack.read_text() == "name: other\n"

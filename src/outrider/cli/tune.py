@@ -149,6 +149,12 @@ def tune_command(
     if dry_run:
         click.echo("--dry-run: the file is as it was")
         return
+    put_stack(stack, changed)
+    click.echo(f"written into {stack}")
+
+
+def put_stack(stack: Path, changed: str) -> None:
+    """Put the new text in the file's place, whole or not at all. Raises MeasurementError."""
     scratch = stack.with_name(f".{stack.name}.new")
     try:
         scratch.write_text(changed, encoding="utf-8")
@@ -160,7 +166,6 @@ def tune_command(
             f"{stack} cannot be written: {error.strerror or error}; it is as it was",
             hint="Free space, or see whose file it is, and repeat the command: what was measured is kept.",
         ) from error
-    click.echo(f"written into {stack}")
 
 
 def sets_of(document: RunDocument, asked: tuple[str, ...]) -> tuple[str, ...]:
