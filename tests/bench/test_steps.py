@@ -5,9 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.bench.assemble import CellName, TrialData, cell
-from outrider.bench.document import Arm
-from outrider.bench.steps import best_length, length_at, speedup, step_costs
+from outrider.bench.document import Arm, ForecastInfo, StepCost
+from outrider.bench.steps import best_length, earned, length_at, reckoned, speedup, step_costs
 from tests.bench.records import cell_data, counters, record, trace
+from tests.bench.simulated import Run, baseline, simulate
 
 RATES = (0.82, 0.68, 0.56)
 
@@ -58,3 +59,27 @@ def test_at_the_break_even_length_nothing_is_won(length: float, step: float, bas
     """AL = T(b, K)/T(b, 0) gives a speed-up of exactly 1; more gives more."""
     assert speedup(step / base, step, base) == pytest.approx(1)
     assert (speedup(length, step, base) > 1) == (length * base > step)
+
+
+def test_a_draft_s_step_that_looks_shorter_than_none_explains_no_gain() -> None:
+    """1.12 tokens a step at T(b, K) = 0.75 T(b, 0), which is noise: the steps explain 1.12×, not 1.49×; a dearer step counts."""
+    step = StepCost(
+        arm="ngram-k5",
+        method="ngram",
+        draft_length=5,
+        running=1.6,
+        concurrency=2,
+        step_ms=15.0,
+        baseline_step_ms=20.0,
+        break_even_length=0.75,
+        acceptance_length=2.29,
+        predicted_speedup=1.12 / 0.75,
+    )
+    dear = step.model_copy(update={"concurrency": 4, "break_even_length": 2.0, "predicted_speedup": 1.12 / 2})
+    stated = ForecastInfo(stated={}, synthetic=False)  # its steps are taken as they are
+    made = simulate(Run([baseline(("s",))], trials=1, waves=1)).document
+    document = made.model_copy(update={"steps": [step, dear], "forecast": stated})
+    assert earned(step) == pytest.approx(1.12)
+    assert reckoned(document, "ngram-k5", "s", 2) == pytest.approx(1.12)
+    assert reckoned(document, "ngram-k5", "s", 4) == pytest.approx(0.56)
+    assert reckoned(document, "ngram-k5", "s", 8) is None

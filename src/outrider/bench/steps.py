@@ -76,10 +76,14 @@ def steps_of_set(document: RunDocument, prompt_set: str) -> list[StepCost]:
 
 
 def reckoned(document: RunDocument, arm: str, prompt_set: str, concurrency: int) -> float | None:
-    """Tokens per step × T(b, 0)/T(b, K) of one cell: the gain that its own steps explain; None without step times."""
+    """Tokens per step × T(b, 0)/T(b, K) of one cell: the gain that its own steps explain; None without step times.
+
+    A step that verifies a draft is no shorter than one without: a T(b, K) below T(b, 0) is noise and counts as T(b, 0).
+    """
     for one in steps_of_set(document, prompt_set):
         if (one.arm, one.concurrency) == (arm, concurrency):
-            return one.predicted_speedup
+            tokens = earned(one)
+            return None if tokens is None else tokens / max(one.break_even_length, 1.0)
     return None
 
 
