@@ -108,7 +108,7 @@ def load_sets(specs: tuple[str, ...], data: Path | None, limit: int | None) -> l
         for note in one.notes:
             click.echo(f"  {note}", err=True)
     if len({one.name for one in found}) < len(found):
-        raise MeasurementError("two prompt sets have the same name", hint="Name each: --set NAME=PATH.")
+        raise MeasurementError("two prompt sets have the same name", hint="Name each: --set LABEL=FILE.")
     return found
 
 
@@ -133,7 +133,7 @@ OPTIONS: Mapping[str, Callable[[Any], Any]] = {
         "--set",
         "sets",
         multiple=True,
-        metavar="NAME[=PATH]",
+        metavar="NAME | LABEL=FILE",
         help="Prompt set: humaneval, gsm8k, mt-bench, spec-bench/rag, your own .jsonl, … (docs/prompt-sets.md); default: two "
         "small ones that come with Outrider.",
     ),
