@@ -79,7 +79,8 @@ def blocks(
 def requests_for(concurrency: int, trials: int, given: dict[int, int] | None = None) -> int:
     """Counted requests of one cell: what was asked for, else enough for a p99 over all trials from concurrency 8 up.
 
-    Never fewer than 7 x concurrency: a steady window holds 5 x, between the first wave and the last. 368 values make a p99 (measurement rule).
+    Never fewer than 7 x concurrency: a steady window holds 5 x, between the first wave and the last. 368 values make a p99
+    (measurement rule).
     """
     if given and concurrency in given:
         return given[concurrency]
