@@ -427,3 +427,17 @@ def test_an_unfinished_run_blames_nobody() -> None:
     assert found[0].good is None
     left = next(one for one in found if one.id == "caveat/missing-natural-end")
     assert left.text.startswith("2 of 2 runs to the natural end were not run yet")
+
+
+def test_a_ratio_that_goes_up_and_down_is_said_to() -> None:
+    """A fit that pools a loss at one load away does not make the draft ahead at every load."""
+    wavy = eagle(["code"])
+    steps = dict(wavy.step_s)
+    steps[4] *= 2.4
+    made = simulate(Run([baseline(["code"]), replace(wavy, step_s=steps)]))
+    found = analyse(made.document, made.records_of)
+    ratios = {one.concurrency: one.ratio.value for one in found.speedups}
+    assert ratios[4] < 1 < min(ratios[1], ratios[16])
+    text = next(one.text for one in found.answers if one.id.startswith("stops-paying/"))
+    assert "every load" not in text
+    assert "4 at once" in text or "undecided" in text or "stops paying at" in text

@@ -198,6 +198,22 @@ def test_positions_that_cannot_be_seen_are_named() -> None:
     assert any(note.startswith(f"position 3 of {DRAFT}: a loss of up to") for note in found.notes)
 
 
+def test_what_the_candidate_did_not_run_is_no_pass() -> None:
+    """An arm or a cell that stood and is not there cannot be called no worse."""
+    reference = run_of(Model(1))
+    kept = [cell for cell in run_of(Model(2)).cells if (cell.arm, cell.concurrency) != ("eagle3-k3", 4)]
+    with pytest.raises(MeasurementError, match="not all there"):
+        compare(reference, run_of(Model(2)).model_copy(update={"cells": kept}))
+
+
+def test_an_arm_of_another_length_is_not_the_same_arm() -> None:
+    """The name alone makes no arm: method and draft length must be the same."""
+    other = run_of(Model(2))
+    arms = [arm.model_copy(update={"draft_length": 5}) if arm.draft_length else arm for arm in other.arms]
+    with pytest.raises(MeasurementError, match="K = 3, then eagle3 K = 5"):
+        compare(run_of(Model(1)), other.model_copy(update={"arms": arms}))
+
+
 def test_an_unfinished_run_is_to_be_gone_on_with() -> None:
     """Not "more trials": the hint says that it is unfinished; where enough is there, a note does."""
     half = run_of(Model(2)).model_copy(update={"complete": False})

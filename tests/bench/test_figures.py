@@ -157,11 +157,13 @@ def test_the_steady_window_leaves_out_both_ends() -> None:
     assert found.running_mean == pytest.approx(8, rel=0.01)
 
 
-def test_a_short_cell_is_the_whole_run_and_says_so() -> None:
-    """Too few seconds, too few requests, or less than two waves: the whole run, not steady, with its reason."""
+def test_a_short_cell_is_not_steady_but_its_ramps_are_off() -> None:
+    """Too few seconds or requests: what lies between the first wave and the last, not steady, with its reason; less than two
+    waves: the whole run."""
     short = steady_window(closed_loop(4, 4), 4)
     assert not short.steady
-    assert short.began_s == 0
+    assert short.began_s == max(one.ended_s for one in closed_loop(4, 4)[:4])
+    assert steady_window(closed_loop(4, 1), 4).began_s == 0
     assert "3" in short.reason
     assert "requests" in short.reason
     assert "less than two waves" in steady_window(closed_loop(4, 1), 4).reason
@@ -256,3 +258,16 @@ def test_no_records_break_the_figures(trials: list[list[RequestRecord]], concurr
     for quantiles in (found.ttft_ms, found.tpot_ms, found.step_gap_ms, found.token_itl_ms, found.e2e_ms):
         assert not quantiles.n or (quantiles.p50 is not None and quantiles.p50 >= -1)
     assert Figures.model_validate_json(found.model_dump_json()) == found
+
+
+def test_step_time_is_the_mean_so_that_waits_for_prefills_count() -> None:
+    """Speed-up = tokens per step × T(b, 0) ÷ T(b, K) holds of the mean; a median hides one long gap in ten."""
+    gaps = [0.010] * 9 + [0.110]
+    at, events = 1.0, [TokenEvent(1.0, 1)]
+    for gap in gaps:
+        at += gap
+        events.append(TokenEvent(at, 1))
+    one = RequestRecord("1", "p", 0, 0.9, at, tuple(events), output_tokens=11)
+    found = figures([cell_data([one, replace(one, id="2")], 1)])
+    assert found.step_ms == pytest.approx(20.0)
+    assert found.step_gap_ms.p50 == pytest.approx(10.0)

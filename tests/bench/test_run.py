@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from outrider.bench.arms import plan_arms
-from outrider.bench.document import SCHEMA, Labels, RunDocument, Settings
+from outrider.bench.build import build
+from outrider.bench.document import SCHEMA, Labels, PromptSetInfo, RunDocument, Settings
 from outrider.bench.folder import RunFolder
 from outrider.bench.matrix import CellKey
 from outrider.bench.run import Bench, BenchPlan
@@ -212,6 +214,63 @@ def test_a_damaged_cell_counts_as_not_run(tmp_path: Path) -> None:
     again = Script()
     bench(tmp_path, again, []).run(ABOUT)
     assert again.loads == 1
+
+
+@pytest.mark.parametrize("text", ["[]", "null", '{"schema": "outrider/bench-cell/v9"}'])
+def test_a_cell_of_another_kind_counts_as_not_run(tmp_path: Path, text: str) -> None:
+    """What cannot be read as this kind of cell is measured again, not dropped in silence."""
+    bench(tmp_path, Script(), []).run(ABOUT)
+    (tmp_path / "cells" / "baseline.toy.c1.t1.json").write_text(text)
+    again = Script()
+    bench(tmp_path, again, []).run(ABOUT)
+    assert again.loads == 1
+
+
+def test_records_that_are_cut_off_count_as_not_run(tmp_path: Path) -> None:
+    """Half a file of records is measured again."""
+    bench(tmp_path, Script(), []).run(ABOUT)
+    path = tmp_path / "raw" / "baseline.toy.c1.t1.jsonl.gz"
+    path.write_bytes(path.read_bytes()[:40])
+    again = Script()
+    bench(tmp_path, again, []).run(ABOUT)
+    assert again.loads == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"engine": "vllm 0.33.0 (cuda)"},
+        {"hardware": {"processor": "x", "accelerators": ["NVIDIA A10, 24 GiB, 580"]}},
+    ],
+)
+def test_a_run_goes_on_with_the_same_engine_on_the_same_hardware_only(
+    tmp_path: Path, other: dict[str, JsonValue]
+) -> None:
+    """Cells of two engines or two machines never share a folder; another driver is no other machine."""
+    cards = {"processor": "x", "accelerators": ["NVIDIA H200, 141 GiB, 580.1"]}
+    about = ABOUT.model_copy(update={"provenance": {"engine": "vllm 0.26.0 (cuda)", "hardware": cards}})
+    bench(tmp_path, Script(), []).run(about)
+    newer = {"processor": "x", "accelerators": ["NVIDIA H200, 141 GiB, 590.2"]}
+    bench(tmp_path, Script(), []).run(
+        about.model_copy(update={"provenance": {**about.provenance, "hardware": newer}})
+    )
+    with pytest.raises(MeasurementError, match="other settings"):
+        bench(tmp_path, Script(), []).run(
+            about.model_copy(update={"provenance": {**about.provenance, **other}})
+        )
+
+
+def test_a_run_that_lacks_a_trial_is_not_complete(tmp_path: Path) -> None:
+    """Every trial that was asked for, or the report says that the run is unfinished."""
+    made = bench(tmp_path, Script(), [])
+    sets = [PromptSetInfo(name="toy", prompts=4, source="toy", sha256="0" * 64)]
+    about = ABOUT.model_copy(
+        update={"arms": [arm.described() for arm in made.plan.arms], "prompt_sets": sets}
+    )
+    made.run(about)
+    assert build(RunFolder(tmp_path)).complete
+    (tmp_path / "cells" / "ngram-k3.toy.c1.t2.json").unlink()
+    assert not build(RunFolder(tmp_path)).complete
 
 
 def full(path: Path) -> None:

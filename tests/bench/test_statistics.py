@@ -113,3 +113,11 @@ def test_the_bootstrap_interval_holds_the_truth() -> None:
         zero += found.low <= 0 <= found.high
     assert held >= 51
     assert zero <= 9
+
+
+def test_one_trial_bounds_no_difference() -> None:
+    """What one start of a server does is no sample of starts: the difference stands without an interval."""
+    ids = {f"p{n}": n for n in range(50)}
+    arm, base = (sample([(f"p{n}", 1, [float(n + offset)]) for n in range(50)], ids) for offset in (5, 0))
+    found = percentile_difference(arm, base, 95)
+    assert (found.value, found.low, found.high) == (5.0, None, None)

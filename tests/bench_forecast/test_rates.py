@@ -118,7 +118,7 @@ def test_speed_up_is_the_acceptance_length_over_the_cost_of_a_step() -> None:
     best = best_lengths(predicted(steps, stated))
     assert best[1] is not None
     assert (best[1].arm, best[64]) == ("eagle3-k3", None)
-    texts = [answer.text for answer in forecast_answers(steps, stated)]
+    texts = [answer.text for answer in forecast_answers(predicted(steps, stated))]
     assert texts[0].startswith("With the acceptance stated, eagle3-k3 is best at 1 at once: 2.64×")
     assert "AL of 2.90; it pays from an AL of 1.10." in texts[0]
     assert texts[1].startswith(

@@ -40,6 +40,15 @@ def test_stream_running_usage() -> None:
     assert (record.outcome, record.output_tokens, record.finish) == ("ok", 8, "length")
 
 
+@pytest.mark.parametrize("count", [-9, 10**12])
+def test_a_count_nobody_can_believe_is_a_failure(count: int) -> None:
+    """A negative or absurd usage fails its request; no figure is made of it, and no list as long as it says."""
+    record = one(stream((0.05, chunk(1, content="a")), (0.07, chunk(count, content="b")), (0.09, DONE)))
+    assert not record.ok
+    assert str(count) in record.reason
+    assert sum(event.tokens for event in record.events) == 1
+
+
 @pytest.mark.parametrize("member", ["reasoning_content", "reasoning"])
 @pytest.mark.parametrize("counted", [True, False])
 def test_stream_reasoning_only(member: str, counted: bool) -> None:

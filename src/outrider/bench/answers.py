@@ -101,6 +101,10 @@ def _stops(document: RunDocument, one: Crossover) -> Answer | None:
             high = "beyond what was measured" if one.running.high is None else f"{one.running.high:.1f}"
             bounds = f" (95 %: {low} to {high})"
         text = text or f"{head} stops paying at {one.running.value:.1f} running requests{bounds}."
+    elif one.kind in ("none", "below") and (crossed := _other_side(found, one.kind)):
+        side = "not ahead" if one.kind == "none" else "ahead"
+        text = f"{head} goes up and down with the load: {side} at {crossed}; there is no one load at which it stops paying."
+        sure = None
     elif one.kind == "none":
         text = f"{head} {'pays' if sure else 'is ahead'} at every load measured, up to {one.up_to:.1f} running requests"
         text += "." if sure else f"; not surely at {_unsure(found)}."
@@ -120,6 +124,14 @@ def _stops(document: RunDocument, one: Crossover) -> Answer | None:
         values=values,
         good=good,
     )
+
+
+def _other_side(found: Sequence[Speedup], kind: str) -> str:
+    """Loads that a fitted curve hides: not above 1 though it is ahead on the whole, or above 1 though it is behind."""
+    loads = [
+        one.concurrency for one in found if (one.ratio.value <= 1 if kind == "none" else one.ratio.value > 1)
+    ]
+    return at_once(*loads) if loads else ""
 
 
 def _unsure(found: Sequence[Speedup]) -> str:

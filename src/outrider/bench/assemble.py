@@ -40,7 +40,8 @@ def cell(
     """One cell out of its trials.
 
     `missing` without trials, `failed` if none was measured, `invalid` if the pooled figures must not be believed. A trial
-    in which the engine restarted is left out of the pool; only where no trial stands is the cell invalid for it.
+    that must not be believed (the engine restarted, too many failures) is left out of the pool; only where no trial stands is
+    the cell invalid for it.
     """
     done = [_trial(trial, price, rules) for trial in sorted(trials, key=lambda trial: trial.trial)]
     parts = {"arm": name.arm, "prompt_set": name.prompt_set, "concurrency": name.concurrency, "trials": done}
@@ -51,10 +52,12 @@ def cell(
         return Cell(
             **parts, state="failed", reason=next(filter(None, (t.failed for t in done)), "no records")
         )
+    refused = {trial.trial for trial in done if trial.failed}
     standing = [
-        trial.data for trial in trials if trial.data is not None and not trial.data.counters.restarted
+        trial.data
+        for trial in trials
+        if trial.data is not None and trial.data.load.records and trial.trial not in refused
     ]
-    standing = [data for data in standing if data.load.records]
     pooled = figures(standing or measured, price, rules)
     reason = verdict(pooled, rules)
     lost = [f"trial {trial.trial}: {trial.failed}" for trial in done if trial.failed]

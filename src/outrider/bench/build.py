@@ -37,8 +37,9 @@ def build(folder: RunFolder) -> document.RunDocument:
                     _natural(folder, CellKey(arm.name, prompts.name, 0, 1), arm.draft_length, rules)
                 )
     states = [one.state for one in cells] + [one.state for one in natural]
+    whole = all(len(one.trials) == bare.settings.trials for one in cells)
     full = bare.model_copy(
-        update={"cells": cells, "natural_end": natural, "complete": "missing" not in states}
+        update={"cells": cells, "natural_end": natural, "complete": whole and "missing" not in states}
     )
 
     def records_of(arm: str, prompt_set: str, concurrency: int, trial: int) -> Sequence[RequestRecord]:

@@ -114,7 +114,13 @@ def differences(reference: RunDocument, candidate: RunDocument) -> list[str]:
             found.append(f"prompt set {prompts.name} is missing in the candidate")
         elif (other.sha256, other.prompts) != (prompts.sha256, prompts.prompts):
             found.append(f"prompt set {prompts.name} holds other prompts")
-    names = {arm.name for arm in candidate.arms}
+    kinds = {arm.name: (arm.method, arm.draft_length) for arm in candidate.arms}
+    found += [
+        f"arm {arm.name} is {arm.method} K = {arm.draft_length}, then {kinds[arm.name][0]} K = {kinds[arm.name][1]}"
+        for arm in reference.arms
+        if kinds.get(arm.name, (arm.method, arm.draft_length)) != (arm.method, arm.draft_length)
+    ]
+    names = set(kinds)
     found += [
         f"arm {arm.name} is missing in the candidate" for arm in reference.arms if arm.name not in names
     ]
@@ -180,7 +186,8 @@ def compare(
             hint=_go_on(reference, candidate)
             or "Run them with more trials: outrider bench --trials 3 goes on with a run of fewer.",
         )
-    unseen = _unseen(pairs, checks, reference)
+    lacking = [] if force else _lacking(reference, candidate)
+    unseen = [*_unseen(pairs, checks, reference), *lacking]
     notes += [
         f"{check.figure} of {check.arm}: a loss of up to {check.seen:.0%} would not have been seen"
         for check in checks
@@ -188,8 +195,9 @@ def compare(
     ]
     found = Comparison(tuple(checks), tuple(fallen), tuple(notes))
     if unseen and not found.regressed:
+        why = "the candidate is not all there" if lacking else "too noisy to be a gate"
         raise MeasurementError(
-            f"too noisy to be a gate: {'; '.join(unseen[:4])}{_more(len(unseen) - 4)}",
+            f"{why}: {'; '.join(unseen[:4])}{_more(len(unseen) - 4)}",
             hint=_go_on(reference, candidate)
             or "Run more trials, more requests or longer answers, on a machine with less other work.",
         )
@@ -252,6 +260,16 @@ def _fallen(reference: RunDocument, candidate: RunDocument) -> list[str]:
         if cell.state == "ok" and other is not None and other.state in ("failed", "invalid"):
             where = f"{cell.arm} on {cell.prompt_set} at {cell.concurrency} at once"
             found.append(f"{where} is {other.state} now ({other.reason or 'no reason was given'})")
+    return found
+
+
+def _lacking(reference: RunDocument, candidate: RunDocument) -> list[str]:
+    """Cells that stood in the reference and were not run in the candidate: nobody knows whether they are worse."""
+    found = []
+    for cell in reference.cells:
+        other = candidate.cell(cell.arm, cell.prompt_set, cell.concurrency)
+        if cell.state == "ok" and (other is None or other.state == "missing"):
+            found.append(f"{cell.arm} on {cell.prompt_set} at {cell.concurrency} at once was not run")
     return found
 
 

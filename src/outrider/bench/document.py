@@ -16,7 +16,7 @@ BASELINE = "baseline"
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Quantiles(_Strict):
@@ -77,8 +77,9 @@ class Gpu(_Strict):
 class Figures(_Strict):
     """One cell: latencies of finished requests, throughput over the steady window, acceptance, failures beside them.
 
-    running_mean: measured running requests over the window, the x of every crossover. step_ms: median time of one engine step
-    seen by a client, T(b, K). user_tok_s: median over requests of 1 / TPOT. peak_tok_s: best whole second; never below the mean.
+    running_mean: measured running requests over the window, the x of every crossover. step_ms: mean time of one engine step
+    seen by a client, T(b, K), prefills of others included: tokens per step divided by it is the throughput (the median is
+    step_gap_ms.p50). user_tok_s: median over requests of 1 / TPOT. peak_tok_s: best whole second; never below the mean.
     """
 
     requests: int

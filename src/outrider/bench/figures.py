@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from statistics import fmean
 
 from outrider.bench.acceptance import UNTRUSTWORTHY, Counted, acceptance, counted
 from outrider.bench.document import Acceptance, Figures, Gpu, Quantiles
@@ -97,7 +98,7 @@ def figures(
     tpot = _ms(record.timing.tpot_s for record in finished)
     queue = of_histogram([trial.data.counters.queue_waits_s for trial in trials])
     coarse = _coarse(trials[0].data.draft_length, rates.per_chunk, drafts)
-    step = percentile(rates.steps_s, 50) * 1e3 if rates.steps_s and not coarse else None
+    step = fmean(rates.steps_s) * 1e3 if rates.steps_s and not coarse else None
     reasons = dict.fromkeys(trial.window.reason for trial in trials if trial.window.reason)
     usages = [reading.counters.kv_cache_usage_ratio for t in trials for reading in t.data.counters.readings]
     return Figures(

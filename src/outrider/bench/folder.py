@@ -115,8 +115,8 @@ class RunFolder:
             _write(path, json.dumps(plan, indent=1, sort_keys=True))
             return False
         try:
-            before = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+            before = dict(json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
             raise MeasurementError(
                 f"{path} cannot be read: {error}", hint="Name a new folder: --out DIR."
             ) from error
@@ -163,20 +163,19 @@ class RunFolder:
             if stored.pop("schema") != SCHEMA:
                 return None
             run = _CELL.validate_python(stored)
+            if run.key != key:
+                return None
             if run.load is None:
                 return run
             records = tuple(read_records(self.path / "raw" / f"{key.id}.jsonl.gz"))
-        except (OSError, EOFError, ValueError, KeyError, AttributeError, MeasurementError):
+        except (OSError, EOFError, ValueError, KeyError, AttributeError, TypeError, MeasurementError):
             return None
         return replace(run, load=replace(run.load, records=records))
 
     def done(self, key: CellKey) -> bool:
-        """Whether a cell ran to its end; a failed one is tried again."""
-        try:
-            stored = json.loads((self.path / "cells" / f"{key.id}.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return False
-        return bool(stored.get("load")) and (self.path / "raw" / f"{key.id}.jsonl.gz").exists()
+        """Whether a cell ran to its end and can be read; a failed or damaged one is run again."""
+        run = self.load(key)
+        return run is not None and run.load is not None
 
 
 def _changes(before: Mapping[str, object], now: Mapping[str, object], keys: Sequence[str]) -> str:

@@ -25,7 +25,8 @@ def finished(found: document.RunDocument, forecast: document.ForecastInfo) -> do
     labels = labelled(found.labels, stated, synthetic=synthetic)
     if synthetic:
         found = found.model_copy(update={"labels": labels})
-        return found.model_copy(update={"answers": [*forecast_answers(found.steps, stated), *found.answers]})
+        answers = forecast_answers(_measured(found), "measured, with")
+        return found.model_copy(update={"answers": [*answers, *found.answers]})
     steps = predicted(found.steps, stated)
     changes: dict[str, list[object]] = {
         "latency_differences": [],
@@ -38,7 +39,7 @@ def finished(found: document.RunDocument, forecast: document.ForecastInfo) -> do
     )
     kept = [one for one in caveats(found) if not one.id.startswith(_OF_WHAT_WAS_MEASURED)]
     cells = [one if one.arm == document.BASELINE else _step_times_only(one) for one in found.cells]
-    return found.model_copy(update={"cells": cells, "answers": [*forecast_answers(steps, stated), *kept]})
+    return found.model_copy(update={"cells": cells, "answers": [*forecast_answers(steps), *kept]})
 
 
 def _step_times_only(cell: document.Cell) -> document.Cell:
@@ -123,12 +124,24 @@ def _modelled(
     ]
 
 
+def _measured(found: document.RunDocument) -> list[document.StepCost]:
+    """Step costs with the speed-up that was measured: it holds what a step time alone does not, such as waits for prefills."""
+    gains = {(one.arm, one.concurrency): one.ratio.value for one in found.speedups}
+    return [
+        step.model_copy(update={"predicted_speedup": gains.get((step.arm, step.concurrency))})
+        for step in found.steps
+    ]
+
+
 def forecast_answers(
-    steps: Sequence[document.StepCost], stated: Mapping[str, Stated]
+    steps: Sequence[document.StepCost], how: str = "reckoned from its step time and"
 ) -> list[document.Answer]:
-    """One sentence a batch: which arm is best, by how much, and which acceptance length would just pay for it."""
+    """One sentence a batch: which arm is best, by how much, and which acceptance length would just pay for it.
+
+    `steps` hold the speed-ups to go by (`predicted`), `how` says where those are from.
+    """
     answers = []
-    for concurrency, best in best_lengths(predicted(steps, stated)).items():
+    for concurrency, best in best_lengths(steps).items():
         here = [step for step in steps if step.concurrency == concurrency]
         least = min(here, key=lambda step: step.break_even_length)
         values: dict[str, float | None] = {"break_even": least.break_even_length}
@@ -141,8 +154,8 @@ def forecast_answers(
             gain, length = best.predicted_speedup or 0.0, best.acceptance_length or 0.0
             values = {"speedup": gain, "length": length, "break_even": best.break_even_length}
             text = (
-                f"With the acceptance stated, {best.arm} is best at {at_once(concurrency)}: {times(gain)} reckoned from its step "
-                f"time and an AL of {length:.2f}; it pays from an AL of {best.break_even_length:.2f}."
+                f"With the acceptance stated, {best.arm} is best at {at_once(concurrency)}: {times(gain)} {how} "
+                f"an AL of {length:.2f}; it pays from an AL of {best.break_even_length:.2f}."
             )
         answers.append(
             document.Answer(

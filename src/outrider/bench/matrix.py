@@ -22,9 +22,9 @@ class CellKey:
 
     @property
     def id(self) -> str:
-        """Name of its files, such as ``ngram-k3.humaneval.c4.t1``; a set's ``/`` turns into ``-``."""
+        """Name of its files, such as ``ngram-k3.humaneval.c4.t1``; a set's ``/`` turns into ``~``, which no set's name holds."""
         what = f"c{self.concurrency}" if self.concurrency else "natural"
-        return f"{self.arm}.{self.prompt_set.replace('/', '-')}.{what}.t{self.trial}"
+        return f"{self.arm}.{self.prompt_set.replace('/', '~')}.{what}.t{self.trial}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +76,13 @@ def blocks(
     ]
 
 
-def requests_for(concurrency: int, trials: int, given: dict[int, int] | None = None) -> int:
-    """Counted requests of one cell: what was asked for, else enough for a p99 over all trials from concurrency 8 up.
+def requests_for(concurrency: int, given: dict[int, int] | None = None) -> int:
+    """Counted requests of one cell: what was asked for, else enough for a p99 over three trials from 8 at once up.
 
     Never fewer than 7 x concurrency: a steady window holds 5 x, between the first wave and the last. 368 values make a p99
     (measurement rule).
     """
     if given and concurrency in given:
         return given[concurrency]
-    for_p99 = -(-368 // trials) if concurrency >= 8 else 16
+    for_p99 = 123 if concurrency >= 8 else 16
     return max(7 * concurrency, for_p99)

@@ -81,9 +81,7 @@ class BenchPlan:
             **self.settings.model_dump(mode="json", exclude={"trials", "requests"}),
             "requests": {str(key): value for key, value in self.settings.requests.items()},
             "arms": {arm.name: arm.text() for arm in self.arms},
-            "prompt sets": {
-                prompts.name: [prompts.sha256, len(prompts.prompts)] for prompts in self.prompt_sets
-            },
+            "prompt sets": {prompts.name: prompts.prompts_sha256 for prompts in self.prompt_sets},
             "order": "interleaved" if self.interleaved else "arm by arm",
         }
 
@@ -110,7 +108,7 @@ class Bench:
         Raises MeasurementError (the folder); never for one cell.
         """
         with self.folder.locked():
-            if self.folder.begin(self.plan.fingerprint()):
+            if self.folder.begin(self.plan.fingerprint() | measured_on(about)):
                 self.say("going on with the run that was begun here")
             self.folder.keep_about(about)
             for arm in self.plan.arms:
@@ -246,6 +244,18 @@ class Bench:
             if seconds > 60
             else f"; about {seconds:.0f} s left"
         )
+
+
+def measured_on(about: document.RunDocument) -> dict[str, object]:
+    """What the cells of one run must have in common beside the plan: engine and hardware, without the driver's version."""
+    hardware = about.provenance.get("hardware")
+    found = dict(hardware) if isinstance(hardware, dict) else {}
+    cards = found.get("accelerators")
+    names = [str(card).partition(",")[0] for card in cards] if isinstance(cards, list) else []
+    return {
+        "engine": about.provenance.get("engine"),
+        "hardware": f"{found.get('processor')}, {', '.join(sorted(set(names))) or 'no accelerator'}",
+    }
 
 
 def _now() -> str:

@@ -67,7 +67,7 @@ def settings_of(wish: Wish, device: str) -> document.Settings:
     if cpu:
         requests = {at: wish.requests.get(at, max(12, CPU_WAVES * at)) for at in concurrency}
     else:
-        requests = {at: requests_for(at, wish.trials, wish.requests) for at in concurrency}
+        requests = {at: requests_for(at, wish.requests) for at in concurrency}
     return document.Settings(
         concurrency=concurrency,
         trials=wish.trials,

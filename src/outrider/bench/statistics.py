@@ -98,7 +98,8 @@ def percentile_difference(
     """Arm's percentile minus the baseline's (nearest rank), in the values' unit, with a paired bootstrap interval.
 
     Each resample draws prompts and trials with replacement, the same for both arms; a value counts as often as its prompt
-    and its trial were drawn together. n is the number of prompts. Without bounds for fewer than two prompts.
+    and its trial were drawn together. n is the number of prompts. Without bounds for fewer than two
+    prompts or trials: what one start of a server does is no sample of starts.
     Raises ValueError where an arm has no values.
     """
     if not len(arm.values) or not len(baseline.values):
@@ -106,7 +107,7 @@ def percentile_difference(
     prompts = 1 + int(max(arm.prompts.max(), baseline.prompts.max()))
     numbers = np.union1d(arm.trials, baseline.trials)
     value = nearest_rank(arm.values, percent) - nearest_rank(baseline.values, percent)
-    if prompts < 2:
+    if prompts < 2 or len(numbers) < 2:
         return Interval(value=value, n=prompts)
     rng = np.random.default_rng(seed)
     by_prompt = rng.multinomial(prompts, np.full(prompts, 1 / prompts), size=resamples)

@@ -48,7 +48,8 @@ class Window:
 
 
 def steady_window(records: Sequence[RequestRecord], concurrency: int, rule: SteadyRule = GPU_RULE) -> Window:
-    """The steady window of one trial; the whole run, marked not steady with the reason, where there is none.
+    """The steady window of one trial. A shorter one than the rule asks is used too, and marked not steady with the reason:
+    its ramps are off. The whole run stands only where no wave lies between the first and the last.
 
     Failed requests count as under way: they held a place. Raises ValueError without records.
     """
@@ -76,7 +77,8 @@ def steady_window(records: Sequence[RequestRecord], concurrency: int, rule: Stea
     if inside < rule.waves * concurrency:
         short.append(f"{inside} of {rule.waves * concurrency:g} requests")
     if short:
-        return Window(*whole, False, f"not steady: the window holds {' and '.join(short)}")
+        span = (began, over) if inside >= 2 * concurrency else whole
+        return Window(*span, False, f"not steady: the window holds {' and '.join(short)}")
     return Window(began, over, True, rule.note)
 
 

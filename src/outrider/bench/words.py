@@ -64,7 +64,10 @@ def difference(one: LatencyDifference, absolute: bool) -> str:
         text = f"{share:.0%} {way}"
     else:
         text = f"{abs(gap.value):.1f} ms {way} ({one.arm_ms:.1f} against {one.baseline_ms:.1f})"
-    return text if proven(gap, 0.0) else f"{text} (within the noise)".replace(") (", "; ")
+    if proven(gap, 0.0):
+        return text
+    doubt = "too few trials for an interval" if gap.low is None else "within the noise"
+    return f"{text} ({doubt})".replace(") (", "; ")
 
 
 def proven(found: Interval, than: float) -> bool:

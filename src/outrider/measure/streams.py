@@ -24,6 +24,7 @@ from typing import Any
 from outrider.measure.records import TokenEvent
 
 DONE = "[DONE]"
+MOST_TOKENS = 1_000_000  # one answer; more is a broken count, and a figure a token would take all memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +90,12 @@ class _Reading:
         for choice in choices:
             self._choice(at_s, choice)
         usage = chunk.get("usage")
-        if isinstance(usage, dict) and isinstance(usage.get("completion_tokens"), int):
+        count = usage.get("completion_tokens") if isinstance(usage, dict) else None
+        if isinstance(count, int) and not 0 <= count <= MOST_TOKENS:
+            self.error = self.error or f"a token count nobody can believe: {count}"
+        elif isinstance(usage, dict) and isinstance(count, int):
             self.usage, self.last_chunk = usage, chunk
-            self._count(at_s, usage["completion_tokens"], bool(choices))
+            self._count(at_s, count, bool(choices))
 
     def _error(self, error: object) -> None:
         message = error.get("message") if isinstance(error, dict) else error
