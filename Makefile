@@ -31,7 +31,7 @@ test: dev bench-env  ## Every test a user waits for (real engine included)
 acceptance: dev bench-env  ## The longer proofs: greedy equality, load, memory, limits
 	$(PYTEST) -m acceptance
 
-bench-demo: dev bench-env  ## Baseline against n-gram on this machine, no GPU: a whole report in bench-demo/
+bench-demo: dev bench-env  ## Baseline against n-gram on this machine, no GPU: a whole report in bench-demo/ (5 to 10 minutes)
 	$(BIN)/outrider bench --quick --limit 8 --concurrency 1,4 --requests 1=8,4=20 --out bench-demo
 
 bench-front: dev  ## The front against nginx: CPU per chunk and request, added first-token time

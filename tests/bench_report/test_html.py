@@ -258,3 +258,13 @@ def _in_order(tag: Tag, names: set[str] | None) -> list[Tag]:
         found += [one] if names is None or one.name in names else []
         found += _in_order(one, names)
     return found
+
+
+def test_a_modelled_forecast_says_so_where_its_numbers_stand(demo: RunDocument) -> None:
+    """Reckoned speed-ups are called so in a bar at the top, in the heading and in the first line."""
+    labels = demo.labels.model_copy(update={"modelled": True, "acceptance": "synthetic", "weights": "dummy"})
+    text = render_html(demo.model_copy(update={"labels": labels}))
+    assert "Modelled: speed-ups are reckoned" in text
+    assert "Speed-up, reckoned" in text
+    assert "Reckoned, not measured" in text
+    assert "Reckoned" not in render_html(demo)

@@ -86,6 +86,13 @@ def banners(document: RunDocument) -> tuple[tuple[str, str], ...]:
                 "Figures per cell.",
             )
         )
+    if labels.modelled:
+        found.append(
+            (
+                "warn",
+                "Modelled: speed-ups are reckoned from measured step times and a stated acceptance; no draft token was accepted.",
+            )
+        )
     if labels.weights == "dummy":
         found.append(
             (

@@ -33,14 +33,17 @@ def speedup_section(document: RunDocument, looks: Looks) -> Section:
         blocks.append(Block(tuple(panels), (_speedup_table(document),)))
     if document.crossovers:
         blocks.append(Block(tables=(_crossover_table(document),), title="Where an arm stops paying"))
+    modelled = document.labels.modelled
     lines = [
-        "Output tokens per second of the arm over the baseline's in the same cell. Above 1.0 the draft pays.",
+        "Reckoned, not measured: stated AL(K) × T(b, 0) ÷ T(b, K). Above 1.0 the draft would pay."
+        if modelled
+        else "Output tokens per second of the arm over the baseline's in the same cell. Above 1.0 the draft pays.",
     ]
     if not document.speedups:
         lines = [
             "No speed-up could be computed: a cell of an arm and the same cell of the baseline must both stand."
         ]
-    elif all(one.ratio.low is None for one in document.speedups):
+    elif not modelled and all(one.ratio.low is None for one in document.speedups):
         lines.append("No intervals: they need at least two trials of both the arm and the baseline.")
     seen = (
         ("Whiskers: 95 % interval over trials, cut where it leaves the panel. Hollow marker: not steady.",)
@@ -48,7 +51,8 @@ def speedup_section(document: RunDocument, looks: Looks) -> Section:
         else ()
     )
     legend = drafts if panels else ()
-    return Section("speedup", "Speed-up", tuple(lines), tuple(blocks), legend=legend, seen=seen)
+    title = "Speed-up, reckoned" if modelled else "Speed-up"
+    return Section("speedup", title, tuple(lines), tuple(blocks), legend=legend, seen=seen)
 
 
 def _speedup_table(document: RunDocument) -> Table:
@@ -163,7 +167,8 @@ def map_section(document: RunDocument, looks: Looks) -> Section:
         "speed-up = tokens per step × T(b, 0) ÷ T(b, K). With a draft in every step, tokens per step is the acceptance "
         "length (AL).",
     )
-    seen = ("Solid line: needed. Dashed: made. Green between them: the draft pays; red: it costs.",)
+    made = "stated" if document.labels.modelled else "made"
+    seen = (f"Solid line: needed. Dashed: {made}. Green between them: the draft pays; red: it costs.",)
     notes = _silent(document, order)
     blocks = (Block(tuple(panels), (_map_table(by_set, order, notes),)),)
     return Section("map", "Step time and break-even", lines, blocks, seen=seen)
