@@ -12,7 +12,7 @@ import pytest
 
 from outrider.bench.document import RunDocument
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.engine]
+pytestmark = [pytest.mark.acceptance, pytest.mark.engine, pytest.mark.timeout(1300)]
 
 STACK = Path(__file__).parents[2] / "benchmarks" / "h200" / "rehearsal.yaml"
 
@@ -38,7 +38,7 @@ def test_a_cpu_forecast_is_modelled_and_says_so(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=540,
+        timeout=1200,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = RunDocument.model_validate(json.loads((out / "run.json").read_text()))
