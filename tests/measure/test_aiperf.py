@@ -185,7 +185,7 @@ def test_no_process_is_left_behind(bed: Bed, folder: Path, number: signal.Signal
         session = sessions.pop()
         assert len(members(session)) > 3
         process.send_signal(number)
-        process.wait(15)
-    deadline = time.monotonic() + 15
+        process.wait(60)  # a slow machine takes its time; the point is that nothing stays
+    deadline = time.monotonic() + 60
     wait_until(lambda: not members(session), deadline - time.monotonic())
     assert process.returncode != 0

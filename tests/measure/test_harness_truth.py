@@ -143,7 +143,8 @@ def test_one_stall_in_all_is_the_worst_step_gap(
         return {
             "worst step gap": (max(gaps_ms(result)), pytest.approx(STEP_MS + STALL_MS, abs=20)),
             "the stall": (max(at_its_place), pytest.approx(STEP_MS + STALL_MS, abs=20)),
-            "TPOT": (percentile(tpots_ms(result), 50), pytest.approx(TPOT_MS, rel=0.02)),
+            # 2 % is asked of a run without stalls, above; here the median must only not show this one.
+            "TPOT": (percentile(tpots_ms(result), 50), pytest.approx(TPOT_MS, rel=0.05)),
         }
 
     again_if_late(measure)
