@@ -115,12 +115,13 @@ class Bench:
                 self.folder.inside("arms", f"{arm.name}.yaml").write_text(arm.text(), encoding="utf-8")
             every = self.plan.blocks()
             total = sum(len(block.cells) for block in every)
-            self._order = total - sum(len(self._todo(block)) for block in every)
+            left = [(block.arm, self._todo(block)) for block in every]  # once: it reads every cell's records
+            self._order = total - sum(len(cells) for _, cells in left)
             if self._order:
                 self.say(f"{self._order} of {total} cells are done already")
             try:
-                for block in every:
-                    self._block(block, total)
+                for name, cells in left:
+                    self._block(name, cells, total)
                     self._stop()
             finally:
                 self._stop()
@@ -128,9 +129,9 @@ class Bench:
     def _todo(self, block: Block) -> list[CellKey]:
         return [key for key in block.cells if not self.folder.done(key)]
 
-    def _block(self, block: Block, total: int) -> None:
+    def _block(self, arm: str, cells: Sequence[CellKey], total: int) -> None:
         starts = 0
-        for key in self._todo(block):
+        for key in cells:
             began = self.clock()
             self._order += 1
             head = f"[{self._order}/{total}] {_words(key)}"
@@ -141,7 +142,7 @@ class Bench:
                     if starts >= SERVER_STARTS:
                         raise MeasurementError(f"its server ended {starts} times; see the logs")
                     starts += 1
-                    self._server = self._start(block.arm)
+                    self._server = self._start(arm)
                     began = self.clock()
                 started = _now()
                 found = self._cell(key, self._server, head)
