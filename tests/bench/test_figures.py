@@ -80,6 +80,21 @@ def test_stream_interval_warns() -> None:
     assert any("chunk gaps are coarse: a chunk holds 20.0 tokens" in warning for warning in found.warnings)
 
 
+def test_coarse_chunks_hide_the_edges_of_steps_not_their_mean() -> None:
+    """Six tokens a chunk each 60 ms, two of them a step by the engine's count: steps of 20 ms, and the warning stands."""
+    records = tuple(
+        record(n, started_s=n * 1.0, chunks=11, tokens=6, first_tokens=6, gap_s=0.06) for n in range(4)
+    )
+    counted = trace(
+        counters(),
+        counters(drafts=100, proposed=300, accepted=100, steps=100, generation=204, first=4),
+    )
+    found = figures([cell_data(records, counted=counted, draft_length=3)])
+    assert found.acceptance.tokens_per_step == pytest.approx(2.0)
+    assert found.step_ms == pytest.approx(20.0)
+    assert any("coarse" in warning for warning in found.warnings)
+
+
 def test_a_draft_of_four_is_not_coarse() -> None:
     """Three tokens a chunk with K = 4 are one step: no warning, and the step time is the gap."""
     records = tuple(record(n, started_s=n * 1.0, chunks=40, tokens=3, gap_s=0.02) for n in range(9))

@@ -79,7 +79,8 @@ class Figures(_Strict):
 
     running_mean: measured running requests over the window, the x of every crossover. step_ms: mean time of one engine step
     seen by a client, T(b, K), prefills of others included: tokens per step divided by it is the throughput (the median is
-    step_gap_ms.p50). user_tok_s: median over requests of 1 / TPOT. peak_tok_s: best whole second; never below the mean.
+    step_gap_ms.p50); where a chunk holds several steps, the time per token × the tokens that the engine counted a step.
+    user_tok_s: median over requests of 1 / TPOT. peak_tok_s: best whole second; never below the mean.
     """
 
     requests: int

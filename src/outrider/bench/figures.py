@@ -77,6 +77,7 @@ class _Rates:
     tok_s: float | None = None
     peak: float | None = None
     steps_s: list[float] = field(default_factory=list)
+    step_tokens: int = 0
     per_chunk: float | None = None
 
 
@@ -98,7 +99,7 @@ def figures(
     tpot = _ms(record.timing.tpot_s for record in finished)
     queue = of_histogram([trial.data.counters.queue_waits_s for trial in trials])
     coarse = _coarse(trials[0].data.draft_length, rates.per_chunk, drafts)
-    step = fmean(rates.steps_s) * 1e3 if rates.steps_s and not coarse else None
+    step = _step_ms(rates, drafts, bool(coarse))
     reasons = dict.fromkeys(trial.window.reason for trial in trials if trial.window.reason)
     usages = [reading.counters.kv_cache_usage_ratio for t in trials for reading in t.data.counters.readings]
     return Figures(
@@ -170,7 +171,7 @@ def _rates(trials: Sequence[_Trial]) -> _Rates:
     """Window figures: seconds and tokens are summed, the peak is the best of all trials."""
     seconds = sum(trial.window.length_s for trial in trials)
     steps, held, tokens, peak = [], 0.0, 0, 0.0
-    chunk_tokens = chunks = 0
+    step_tokens = chunk_tokens = chunks = 0
     for trial in trials:
         events = [event for record in trial.finished for event in record.events]
         inside = [(event.at_s, event.tokens) for event in events if trial.window.holds(event.at_s)]
@@ -183,10 +184,17 @@ def _rates(trials: Sequence[_Trial]) -> _Rates:
                 chunk_tokens += event.tokens
                 if trial.window.holds(event.at_s):
                     steps.append(gap)
+                    step_tokens += event.tokens
     if seconds <= 0:
         return _Rates()
     return _Rates(
-        seconds, held / seconds, tokens / seconds, peak, steps, chunk_tokens / chunks if chunks else None
+        seconds,
+        held / seconds,
+        tokens / seconds,
+        peak,
+        steps,
+        step_tokens,
+        chunk_tokens / chunks if chunks else None,
     )
 
 
@@ -203,6 +211,18 @@ def peak_tok_s(events: Sequence[tuple[float, int]], window: Window) -> float:
         bins[min(int(at_s - window.began_s), len(bins) - 1)] += tokens
     last = bins[-1] / (window.length_s - (len(bins) - 1))
     return max([*bins[:-1], last])
+
+
+def _step_ms(rates: _Rates, drafts: Acceptance, coarse: bool) -> float | None:
+    """Mean time of a step. Coarse chunks hide its edges, not its mean: time per token × the tokens that the engine counted a step."""
+    if not rates.steps_s:
+        return None
+    gap = fmean(rates.steps_s) * 1e3
+    if not coarse:
+        return gap
+    if not rates.step_tokens or drafts.tokens_per_step is None:
+        return None
+    return gap * len(rates.steps_s) / rates.step_tokens * drafts.tokens_per_step
 
 
 def _coarse(draft_length: int, per_chunk: float | None, drafts: Acceptance) -> str:

@@ -19,7 +19,7 @@ def step_costs(cells: Sequence[Cell], arms: Sequence[Arm]) -> list[StepCost]:
     """T(b, K) against T(b, 0) for every arm and concurrency, over all prompt sets that both ran (cells of state ``ok``).
 
     Step times and running requests are averaged over sets, counts added. An arm that drafts in a part of its steps is
-    predicted by its tokens per step, not by its AL. Cells whose chunks are coarse have no step time and are left out.
+    predicted by its tokens per step, not by its AL. Cells without a step time (coarse chunks, steps not counted) are left out.
     """
     found = []
     standing = {
