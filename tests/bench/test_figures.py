@@ -86,7 +86,7 @@ def test_coarse_chunks_hide_the_edges_of_steps_not_their_mean() -> None:
         record(n, started_s=n * 1.0, chunks=11, tokens=6, first_tokens=6, gap_s=0.06) for n in range(4)
     )
     counted = trace(
-        counters(),
+        counters(steps=0, generation=0, first=0),
         counters(drafts=100, proposed=300, accepted=100, steps=100, generation=204, first=4),
     )
     found = figures([cell_data(records, counted=counted, draft_length=3)])
