@@ -83,7 +83,7 @@ def test_a_stack_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
     """`outrider tune` on a full disk: exit 12 with what to do, the stack untouched, nothing left beside it."""
     stack = tmp_path / "mine.yaml"
     stack.write_text("name: mine\n")
-    (tmp_path / ".mine.yaml.new").symlink_to("/dev/full")
+    (tmp_path / f".mine.yaml.{os.getpid()}").symlink_to("/dev/full")
     with pytest.raises(MeasurementError, match="No space left on device; it is as it was") as caught:
         put_stack(stack, "name: other\n")
     assert "repeat the command" in caught.value.hint

@@ -282,10 +282,10 @@ def full(path: Path) -> None:
 @pytest.mark.parametrize(
     "file",
     [
-        ".plan.json.new",
-        ".about.json.new",
+        f".plan.json.{os.getpid()}",
+        f".about.json.{os.getpid()}",
         "arms/baseline.yaml",
-        "cells/.baseline.toy.c1.t1.json.new",
+        f"cells/.baseline.toy.c1.t1.json.{os.getpid()}",
         f"raw/.baseline.toy.c1.t1.jsonl.gz.{os.getpid()}",
     ],
 )

@@ -16,10 +16,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -27,6 +27,7 @@ from pydantic import TypeAdapter
 from outrider.bench.document import RunDocument
 from outrider.bench.matrix import CellKey
 from outrider.core.errors import MeasurementError
+from outrider.core.files import put_whole
 from outrider.measure.counters import CounterTrace
 from outrider.measure.load import LoadResult
 from outrider.measure.record_files import read_records, write_records
@@ -189,11 +190,4 @@ def _changes(before: Mapping[str, object], now: Mapping[str, object], keys: Sequ
 
 def _write(path: Path, text: str) -> None:
     """Put a file in place whole. Raises MeasurementError."""
-    scratch = path.with_name(f".{path.name}.new")
-    try:
-        with writing(path):
-            scratch.write_text(text + "\n", encoding="utf-8")
-            os.replace(scratch, path)
-    finally:
-        with suppress(OSError):
-            scratch.unlink(missing_ok=True)
+    put_whole(path, text + "\n", partial(unwritten, path))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from outrider.cli.measuring import (
     wish_from,
 )
 from outrider.core.errors import MeasurementError
+from outrider.core.files import put_whole
 from outrider.engines.vllm.adapter import VllmEngine
 from outrider.measure.aiperf import AiperfRunner
 from outrider.stack.load import load_stack, load_stack_text
@@ -155,17 +155,14 @@ def tune_command(
 
 def put_stack(stack: Path, changed: str) -> None:
     """Put the new text in the file's place, whole or not at all. Raises MeasurementError."""
-    scratch = stack.with_name(f".{stack.name}.new")
-    try:
-        scratch.write_text(changed, encoding="utf-8")
-        scratch.replace(stack)
-    except OSError as error:
-        with suppress(OSError):
-            scratch.unlink(missing_ok=True)
-        raise MeasurementError(
+    put_whole(
+        stack,
+        changed,
+        lambda error: MeasurementError(
             f"{stack} cannot be written: {error.strerror or error}; it is as it was",
             hint="Free space, or see whose file it is, and repeat the command: what was measured is kept.",
-        ) from error
+        ),
+    )
 
 
 def sets_of(document: RunDocument, asked: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 from outrider.core.errors import MeasurementError
+from outrider.core.files import placed
 from outrider.measure.records import OK, RequestRecord, TokenEvent
 
 FORMAT = {"format": "outrider-request-records", "version": 1}
@@ -39,16 +39,10 @@ _OMITTED = {"finish": "", "reason": "", "outcome": OK}  # the fields' own defaul
 
 def write_records(path: Path, records: Iterable[RequestRecord]) -> None:
     """Write them to `path` (``….jsonl.gz``), making its folder. Times are kept to the nanosecond."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with beside.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as sink:
-            for content in (FORMAT, *map(_to_json, records)):
-                # In ASCII: a model may answer with half a character, which UTF-8 cannot hold.
-                sink.write(json.dumps(content, separators=(",", ":")).encode() + b"\n")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with placed(path) as beside, beside.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as sink:
+        for content in (FORMAT, *map(_to_json, records)):
+            # In ASCII: a model may answer with half a character, which UTF-8 cannot hold.
+            sink.write(json.dumps(content, separators=(",", ":")).encode() + b"\n")
 
 
 def read_records(path: Path) -> tuple[RequestRecord, ...]:

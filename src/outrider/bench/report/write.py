@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from pathlib import Path
 
 from outrider.bench.document import RunDocument
 from outrider.bench.report.html import render_html
 from outrider.bench.report.markdown import render_markdown
 from outrider.core.errors import MeasurementError
+from outrider.core.files import put_whole
 
 
 def write_report(document: RunDocument, folder: Path) -> None:
@@ -22,16 +21,12 @@ def write_report(document: RunDocument, folder: Path) -> None:
 
 
 def put(path: Path, text: str) -> None:
-    """Write beside the place, then move: a reader never sees half a file."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text, encoding="utf-8", newline="\n")
-        beside.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
-        raise MeasurementError(
+    """One file, whole or not at all. Raises MeasurementError."""
+    put_whole(
+        path,
+        text,
+        lambda error: MeasurementError(
             f"cannot write {path.name}: {error.strerror or error}",
             hint="check the output folder's owner and free space, or name another one",
-        ) from error
+        ),
+    )
