@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -12,6 +12,7 @@ from outrider.control.scraping import EngineMetrics
 from outrider.control.supervisor import Job, Supervisor
 from outrider.control.upstreams import UpstreamSet
 from outrider.core.errors import EngineUnreachable, OutriderError
+from outrider.launch.process import EngineProcess
 from outrider.telemetry.metrics import Metrics
 
 
@@ -19,12 +20,13 @@ from outrider.telemetry.metrics import Metrics
 class RunningEngine:
     """A ready engine: `url` is its address, `key` its launch key (never shown), `model` the name that requests give.
 
-    `client` reads its counters.
+    `stamp` are the members of a request's body that name the draft, `client` reads the counters.
     """
 
     url: str
     key: str = field(repr=False)
     model: str
+    stamp: Mapping[str, object]
     client: EngineClient
 
 
@@ -44,15 +46,18 @@ async def running_engine(job: Job, say: Callable[[str], None]) -> AsyncIterator[
         if life.done():
             life.result()
         say(supervisor.state.reason)
-        upstream = next(iter(upstreams))
+        upstream, process = next(iter(upstreams)), supervisor.process
         plan = job.plan(upstream.port)
         client = EngineClient(job.engine, plan, upstream, job.model)
         try:
-            yield RunningEngine(plan.base_url, upstream.api_key, job.model, client)
+            yield RunningEngine(
+                plan.base_url, upstream.api_key, job.model, job.engine.stamp(job.draft), client
+            )
         except OutriderError as error:
-            if supervisor.state.ready:
-                raise
-            raise _ended(supervisor) from error
+            if status := await _ended(process):
+                hint = f"Its whole log: {job.log_path}"
+                raise EngineUnreachable(f"the engine ended while it was used: {status}", hint=hint) from error
+            raise
         finally:
             await client.close()
     finally:
@@ -60,6 +65,12 @@ async def running_engine(job: Job, say: Callable[[str], None]) -> AsyncIterator[
         await supervisor.stop()
 
 
-def _ended(supervisor: Supervisor) -> EngineUnreachable:
-    hint = f"Its whole log: {supervisor.job.log_path}"
-    return EngineUnreachable(f"the engine ended while it was used: {supervisor.state.reason}", hint=hint)
+async def _ended(process: EngineProcess | None) -> str:
+    """``status N`` if the process is gone, or goes within a second: a broken connection is seen before its end."""
+    if process is None:
+        return ""
+    try:
+        async with asyncio.timeout(1):
+            return f"status {await process.wait()}"
+    except TimeoutError:
+        return ""

@@ -64,7 +64,8 @@ async def served_acceptance(
         async def one(prompt: Prompt) -> None:
             nonlocal done, tokens
             async with places:
-                tokens += await _conversation(http, engine.model, prompt, settings)
+                used = await _conversation(http, engine, prompt, settings)
+            tokens += used  # not `tokens += await …`: that reads the sum before it waits
             done += 1
             say(done, len(prompts.prompts))
 
@@ -83,17 +84,20 @@ async def served_acceptance(
     return Served(prompts.name, len(prompts.prompts), tokens, window, settings)
 
 
-async def _conversation(http: httpx.AsyncClient, model: str, prompt: Prompt, settings: ServedSettings) -> int:
+async def _conversation(
+    http: httpx.AsyncClient, engine: RunningEngine, prompt: Prompt, settings: ServedSettings
+) -> int:
     """Tokens answered over all turns. Raises MeasurementError."""
     messages = [{"role": "system", "content": prompt.system}] if prompt.system else []
     tokens = 0
     for turn in prompt.turns:
         messages.append({"role": "user", "content": turn})
         body = {
-            "model": model,
+            "model": engine.model,
             "messages": messages,
             "max_tokens": settings.output_tokens,
             "temperature": settings.temperature,
+            **engine.stamp,
         }
         try:
             answer = await http.post("/v1/chat/completions", json=body)
