@@ -4,8 +4,12 @@ import json
 
 import pytest
 
-from outrider.core.latency import percentile
-from outrider.measure.aiperf_records import ReadRecords, read_records
+from outrider.bench.document import Figures
+from outrider.bench.figures import CellData, figures, verdict
+from outrider.engines.vllm.adapter import VllmEngine
+from outrider.measure.aiperf_records import RawExport, ReadRecords, read_records
+from outrider.measure.counters import CounterTrace
+from outrider.measure.load import LoadResult
 from outrider.measure.records import RequestRecord, TokenEvent
 from outrider.measure.streams import read_stream
 from tests.measure.raw import CUT, Json, chunk, good, last, line, stream
@@ -64,58 +68,115 @@ def test_stream_reasoning_only(member: str, counted: bool) -> None:
     assert (record.ok, record.output_tokens) == (True, 3 if counted else None)
 
 
+def figures_of(*records: RequestRecord) -> Figures:
+    """What a report says of these requests."""
+    began, ended = min(one.started_s for one in records), max(one.ended_s for one in records)
+    return figures([CellData(LoadResult(records, began, ended, "test"), CounterTrace(), 1)])
+
+
 def test_stream_held_back_text() -> None:
     """Text held back while the count grows: TTFT at the first growth, the visible text is a figure of its own.
 
-    Source: sglang#36272.
+    The text comes in three chunks after all tokens were counted: no sample of theirs. Source: sglang#36272.
     """
     parts = [(0.1 * n, chunk(320 * n, content="")) for n in range(1, 21)]
-    record = one(stream(*parts, (2.5, chunk(6400, "stop", content="answer")), (2.5, last(6400)), (2.5, DONE)))
+    text = [
+        (2.5, chunk(6400, content="an")),
+        (2.6, chunk(6400, content="sw")),
+        (2.7, chunk(6400, "stop", content="er")),
+    ]
+    role, end = (0.05, chunk(0, role="assistant", content="")), (2.7, chunk(6400, content=""))
+    read = read_records([line(stream(role, *parts, *text, end, (2.7, last(6400)), (2.7, DONE)))])
+    (record,) = read.records
+    assert [warning for warning in read.warnings if "chunk gaps are coarse" not in warning] == []
     assert record.timing.ttft_s == pytest.approx(0.1)
     assert record.first_text_s == pytest.approx(record.started_s + 2.5)
-    assert (record.output_tokens, sum(event.tokens for event in record.events)) == (6400, 6400)
+    assert (record.output_tokens, record.text, record.finish) == (6400, "answer", "stop")
+    assert [event.tokens for event in record.events] == [320] * 20
+    assert record.step_gaps_s() == pytest.approx([0.1] * 19)
+    found = figures_of(record)
+    assert (found.ttft_ms.p50, found.first_text_ms.p50) == (pytest.approx(100), pytest.approx(2500))
+    assert (found.output_tokens, found.e2e_ms.p50) == (6400, pytest.approx(2000))
 
 
-def test_stream_no_first_token() -> None:
-    """200 and not one token: no TTFT, no TPOT, a failure with its reason, never a zero.
+EMPTY = {
+    "type": "InvalidInferenceResultError",
+    "message": "Invalid inference result",
+    "cause_chain": ["InvalidInferenceResultError"],
+}
 
-    Source: guidellm#216.
+
+@pytest.mark.parametrize("error", [None, EMPTY])
+@pytest.mark.parametrize("end", [(DONE,), (chunk(0, "stop", content=""), last(0)), (last(0), DONE)])
+def test_stream_no_first_token(end: tuple[str, ...], error: Json | None) -> None:
+    """200 and not one token: no TTFT, no TPOT, a failure with its reason, never a zero; counted beside the percentiles.
+
+    However it ends, and whether or not the generator calls an empty answer an error. Source: guidellm#216.
     """
-    record = one(stream((0.05, chunk(0, role="assistant", content="")), (0.05, last(0)), (0.05, DONE)))
-    assert (record.outcome, record.ok, record.events) == ("no-output", False, ())
-    assert record.timing.ttft_s is None
-    assert record.timing.tpot_s is None
-    assert "not one token" in record.reason
+    role = chunk(0, role="assistant", content="")
+    responses = stream((0.05, role), *((0.05, part) for part in end))
+    lines = [line(responses, number=1, error=error), line(good(), number=0)]
+    ok, record = read_records(lines).records
+    assert (record.outcome, record.ok, record.events, record.output_tokens) == ("no-output", False, (), 0)
+    assert record.timing.ttft_s is record.timing.tpot_s is record.timing.e2e_s is None
+    assert record.first_text_s is None
+    assert record.reason == "200, but not one token (usage says 0)"
+    found = figures_of(ok, record)
+    assert (found.requests, found.ok, found.failures) == (2, 1, {"no-output": 1})
+    samples = (found.ttft_ms, found.tpot_ms, found.e2e_ms, found.first_text_ms)
+    assert [(one.n, (one.p50 or 0.0) > 0) for one in samples] == [(1, True)] * 4
+    assert verdict(found).startswith("1 of 2 requests failed (1 no-output)")
 
 
-def test_stream_interval() -> None:
-    """One chunk every 20 tokens: token ITL is per token, and a warning says that chunk gaps are coarse.
+@pytest.mark.parametrize(
+    ("tokens", "steps", "coarse"), [(20, None, True), (11, None, True), (8, None, False), (20, 9, False)]
+)
+def test_stream_interval(tokens: int, steps: int | None, coarse: bool) -> None:
+    """One chunk every 20 tokens: ITL and TPOT are per token, and a warning says that chunk gaps are coarse.
 
-    Source: vllm#31014 (chunk gap 749.75 ms, TPOT 36.55 ms).
+    Eight tokens may be one step of a long draft; and where the engine says how many steps there were, that decides. The role
+    chunk and the one with the usage make no sample. Source: vllm#31014 (chunk gap 749.75 ms, TPOT 36.55 ms).
     """
-    parts = [(0.1 + 0.74975 * n, chunk(1 + 20 * n, content="x" * 20)) for n in range(10)]
-    read = read_records([line(stream(*parts, (parts[-1][0], last(181)), (parts[-1][0], DONE)))])
-    itl = read.records[0].token_itl_s()
-    assert percentile(itl, 50) == pytest.approx(0.0375, abs=0.0005)
-    assert len(itl) == 180
-    assert ["coarse" in warning for warning in read.warnings] == [True]
+    parts = [(0.1 + 0.74975 * n, chunk(1 + tokens * n, content="x" * tokens)) for n in range(10)]
+    spec = {"num_spec_steps": 9, "num_draft_tokens": 9 * 19, "num_accepted_draft_tokens": 9 * 19}
+    total = 1 + 9 * tokens
+    end = last(total, metrics={"speculative_decoding": spec}) if steps else last(total)
+    raw = line(stream((0.01, chunk(0, role="assistant")), *parts, (parts[-1][0], end), (parts[-1][0], DONE)))
+    read = read_records([raw], RawExport(acceptance=VllmEngine().request_acceptance))
+    (record,) = read.records
+    assert record.steps == steps
+    assert record.token_itl_s() == pytest.approx([0.74975 / tokens] * (total - 1))
+    assert record.timing.tpot_s == pytest.approx(0.74975 / tokens)
+    assert record.step_gaps_s() == pytest.approx([0.74975] * 9)
+    assert ["chunk gaps are coarse in 1 of 1 answers" in warning for warning in read.warnings] == [
+        True
+    ] * coarse
 
 
 def test_failed_requests() -> None:
     """7 answered 500 and 3 dropped in mid-stream: 90 records to take percentiles of, 10 by kind beside them.
 
-    Source: guidellm#444.
+    What a dropped one got is kept and is in no figure. Source: guidellm#444.
     """
     error = {"code": 500, "type": "Internal Server Error", "message": "boom"}
     lines = [line(good(), number=n) for n in range(90)]
     lines += [line(number=n, status=500, error=error) for n in range(90, 97)]
-    lines += [line(good()[:4], number=n, error=CUT) for n in range(97, 100)]
+    lines += [line(good(start_s=3.0, step_s=2.0)[:4], number=n, error=CUT) for n in range(97, 100)]
     read: ReadRecords = read_records(lines)
-    failed = [record.outcome for record in read.records if not record.ok]
-    assert failed == ["http-500"] * 7 + ["cut"] * 3
-    assert len([record.timing.ttft_s for record in read.records if record.ok]) == 90
-    assert [len(record.events) for record in read.records[-3:]] == [3, 3, 3]  # what they got is kept
-    assert read.records[90].reason == "boom"
+    failed = [(record.outcome, record.reason) for record in read.records if not record.ok]
+    assert failed == [("http-500", "boom")] * 7 + [("cut", CUT["cause"])] * 3
+    assert [len(record.events) for record in read.records[-3:]] == [3, 3, 3]
+    found = figures_of(*read.records)
+    assert (found.requests, found.ok, found.failures) == (100, 90, {"cut": 3, "http-500": 7})
+    assert [one.n for one in (found.ttft_ms, found.tpot_ms, found.e2e_ms, found.step_gap_ms)] == [
+        90,
+        90,
+        90,
+        360,
+    ]
+    assert (found.ttft_ms.worst, found.step_gap_ms.worst) == (pytest.approx(50), pytest.approx(10))
+    assert found.output_tokens == 450
+    assert "10 of 100 requests failed (3 cut, 7 http-500)" in verdict(found)
 
 
 def test_tokens_of_one_read_are_one_event() -> None:
@@ -147,7 +208,7 @@ def test_fewer_tokens_than_chunks_still_add_up() -> None:
     """An engine that sends more chunks than tokens: the first has a token, the sum is N."""
     parts = [(0.01 * n, chunk(content="ab")) for n in range(1, 8)]
     events = read_stream(stream(*parts, (0.07, last(3)), (0.07, DONE))).events
-    assert (events[0].at_s, sum(event.tokens for event in events)) == (5.01, 3)
+    assert (events[0].at_s, [event.tokens for event in events]) == (5.01, [1, 1, 1])
 
 
 def test_an_error_inside_a_stream_is_its_outcome() -> None:

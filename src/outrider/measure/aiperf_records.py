@@ -27,6 +27,7 @@ from outrider.measure.streams import Stream, read_stream
 COUNTED = "profiling"  # aiperf's name of the phase that counts
 COARSE_TOKENS = 10  # tokens in the median event from which on gaps are called coarse, unless steps are known
 LATE_SHARE = 0.05  # chunks read together with the one before, from which on the step gaps are called coarse
+_EMPTY = "InvalidInferenceResultError"  # Source: aiperf 0.13.0 `common/models/record_models.py`
 _NO_CONNECTION = ("ClientConnector", "ConnectionRefused", "ClientProxyConnection", "gaierror")
 
 AcceptanceOf = Callable[[Mapping[str, object]], RequestAcceptance | None]
@@ -148,7 +149,8 @@ def _outcome(raw: Mapping[str, Any], stream: Stream) -> tuple[str, str]:
     if stream.error:
         return (f"http-{stream.error_code}" if stream.error_code else "cut"), stream.error
     # aiperf calls an answer without content an error: the stream's own end decides.
-    if stream.done or (not error and stream.finish and stream.output_tokens is not None):
+    told_its_end = stream.finish and stream.output_tokens is not None
+    if stream.done or (told_its_end and (not error or _EMPTY in kinds)):
         if stream.events:
             return OK, ""
         return "no-output", f"200, but not one token (usage says {stream.output_tokens})"
