@@ -53,6 +53,11 @@ COMMANDS = {
         "tune_command",
         "Measure which draft length pays at which batch, and write it into the stack.",
     ),
+    "pair": (
+        "outrider.cli.pair",
+        "pair_command",
+        "Verify, show or write the manifest that says which target and draft belong together.",
+    ),
     "key": ("outrider.cli.key", "key_command", "Make an API key and the hash that goes into the stack."),
 }
 

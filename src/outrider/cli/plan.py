@@ -11,12 +11,11 @@ import click
 
 from outrider.cli.check import ANOTHER_DEVICE, elsewhere
 from outrider.core.errors import StackError
-from outrider.engines.base import LaunchPlan, ResolvedModels
+from outrider.engines.base import LaunchPlan
 from outrider.engines.vllm.adapter import VllmEngine
+from outrider.launch.prepare import planned_models
 from outrider.stack.load import read_stack, usable
-from outrider.stack.models import METHODS_WITH_WEIGHTS
 from outrider.stack.shapes import shaped
-from outrider.stack.weights import place_of
 
 KEY_PLACEHOLDER = "choose-a-key"
 
@@ -46,15 +45,7 @@ def plan_command(stack: Path | None, port: int, as_json: bool) -> None:
     judged = map(reading.located, engine.judge(loaded, install))
     if refused := tuple(problem for problem in judged if problem.severity == "error"):
         raise StackError("There is no command for this stack.", refused)
-    draft = loaded.draft.model if loaded.draft.method in METHODS_WITH_WEIGHTS else None
-    place = _as_named if loaded.dummy_weights else place_of  # of a shape there is nothing to fetch
-    models = ResolvedModels(
-        target=place(loaded.target.model, loaded.target.sha256),
-        target_revision=loaded.target.revision,
-        draft=place(draft) if draft else None,
-        draft_revision=loaded.draft.revision,
-    )
-    plan = engine.plan(loaded, install, models, port)
+    plan = engine.plan(loaded, install, planned_models(loaded), port)
     warnings = [reading.located(warning).render() for warning in (*told, *plan.warnings)]
     for text in warnings:
         click.echo(text, err=True)
@@ -62,10 +53,6 @@ def plan_command(stack: Path | None, port: int, as_json: bool) -> None:
         click.echo(json.dumps({"argv": plan.argv, "env": dict(plan.env), "warnings": warnings}, indent=2))
     else:
         click.echo(command_text(plan))
-
-
-def _as_named(model: str, sha256: str | None = None) -> str:
-    return model
 
 
 def command_text(plan: LaunchPlan) -> str:

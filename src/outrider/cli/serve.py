@@ -10,9 +10,8 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +22,14 @@ from outrider.control.scraping import EngineMetrics
 from outrider.control.supervisor import Job, Supervisor
 from outrider.control.upstreams import DraftInForce, UpstreamSet
 from outrider.core.errors import Problem, StackError
-from outrider.engines.base import Install, ResolvedModels
 from outrider.engines.vllm.adapter import VllmEngine
 from outrider.front import server
 from outrider.front.journal import Journal
 from outrider.front.settings import settings_from
-from outrider.launch.judged import judged
+from outrider.launch.prepare import Prepared, prepare, prepare_built_in
 from outrider.stack.load import load_stack
-from outrider.stack.models import METHODS_WITH_WEIGHTS, Stack
-from outrider.stack.shapes import shaped
-from outrider.stack.weights import resolve
+from outrider.stack.manifest_text import summary
+from outrider.stack.models import Stack
 from outrider.stack.weights_cache import cache_folder, gguf_source
 from outrider.telemetry.metrics import Metrics
 
@@ -82,7 +79,13 @@ def serve_command(
     server.refuse_open_door(settings_from(loaded))
     # Until the event loop takes over, SIGTERM unwinds like Ctrl-C: nothing half-written, no child left.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    uvloop.run(_serve(prepare(loaded, VllmEngine(), _note), verbose))
+    if words := made_up_words(loaded):
+        _note(f"[forecast] {words}: step times are real, text and acceptance are not. Not a service.")
+    engine = VllmEngine()
+    prepared = (prepare if stack else prepare_built_in)(loaded, engine, _note)
+    if prepared.manifest:
+        _note(f"[pair] {summary(prepared.manifest)}")
+    uvloop.run(_serve(prepared, engine, verbose))
 
 
 def refuse_made_up(stack: Stack, asked: bool) -> None:
@@ -112,55 +115,11 @@ def _with_overrides(stack: Stack, given: dict[str, object]) -> Stack:
     return stack.model_copy(update={"serve": stack.serve.model_copy(update=changes)}) if changes else stack
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A stack that was judged, its engine, and its weights in place."""
-
-    stack: Stack
-    engine: VllmEngine
-    install: Install
-    models: ResolvedModels
-
-
-def prepare(stack: Stack, engine: VllmEngine, note: Callable[[str], None]) -> Prepared:
-    """Everything before the first process: the engine found and judged, the pair judged, weights in place.
-
-    Raises:
-        StackError: with every reason at once.
-        EngineError, WeightsError: with what to do next.
-    """
-    if words := made_up_words(stack):
-        note(f"[forecast] {words}: step times are real, text and acceptance are not. Not a service.")
-    stack = shaped(stack)
-    install = judged(stack, engine, note)
-    return Prepared(stack, engine, install, _weights(stack, install.python, note))
-
-
-def _weights(stack: Stack, python: str, note: Callable[[str], None]) -> ResolvedModels:
-    """Target and draft where the engine finds them; of a shape there is nothing to fetch. Raises WeightsError."""
-    fetch: Callable[..., str] = partial(
-        resolve, python=python, progress=lambda message: note(f"[weights] {message}")
-    )
-    if stack.dummy_weights:
-        fetch = _as_named
-    target = fetch(stack.target.model, sha256=stack.target.sha256)
-    draft = None
-    if stack.draft.method in METHODS_WITH_WEIGHTS and stack.draft.model:
-        draft = fetch(stack.draft.model)
-    return ResolvedModels(target, stack.target.revision, draft, stack.draft.revision)
-
-
-def _as_named(model: str, sha256: str | None = None) -> str:
-    return model
-
-
 @dataclass
 class _Banner:
     """What is printed when the service is ready, and while it is not."""
 
-    stack: Stack
-    install: Install
-    target: str
+    prepared: Prepared
     journal: Journal
     text: bool
 
@@ -170,13 +129,13 @@ class _Banner:
 
     def ready(self, port: int, state: str, engine: str) -> None:
         """The ready line and a command that works; `engine` is the engine's own address, for whoever reads the JSON log."""
-        stack, install = self.stack, self.install
+        stack, install, manifest = self.prepared.stack, self.prepared.install, self.prepared.manifest
         draft = (
             stack.draft.method
             if stack.draft.method == "none"
             else f"{stack.draft.method} K={stack.draft.length}"
         )
-        target = f"{stack.served_name} {_weights_words(stack, self.target)}"
+        target = f"{stack.served_name} {_weights_words(stack, self.prepared.models.target)}"
         device = "CPU" if install.device == "cpu" else "CUDA"
         self.journal.say(
             "serve",
@@ -187,6 +146,7 @@ class _Banner:
             model=stack.served_name,
             draft=stack.draft.method,
             draft_length=stack.draft.length,
+            **({"pair": manifest.id} if manifest else {}),
         )
         self.journal.say("serve", state, state=state)
         if made_up := made_up_words(stack):
@@ -224,8 +184,8 @@ def curl_command(url: str, stack: Stack) -> str:
     return f"curl -N {url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d {shlex.quote(json.dumps(body))}"
 
 
-async def _serve(prepared: Prepared, verbose: bool) -> None:
-    stack, engine = prepared.stack, prepared.engine
+async def _serve(prepared: Prepared, engine: VllmEngine, verbose: bool) -> None:
+    stack = prepared.stack
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -245,7 +205,7 @@ async def _serve(prepared: Prepared, verbose: bool) -> None:
         log_path=cache_folder() / "logs" / f"engine-{settings.port or os.getpid()}.log",
         made_up=stack.dummy_weights,
     )
-    banner = _Banner(stack, prepared.install, prepared.models.target, journal, settings.log == "text")
+    banner = _Banner(prepared, journal, settings.log == "text")
     supervisor = Supervisor(
         job,
         upstreams,

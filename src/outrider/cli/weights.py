@@ -7,9 +7,8 @@ from pathlib import Path
 import click
 
 from outrider.engines.vllm.adapter import VllmEngine
+from outrider.launch.prepare import resolved_draft, resolved_target
 from outrider.stack.load import load_stack
-from outrider.stack.models import METHODS_WITH_WEIGHTS
-from outrider.stack.weights import resolve
 
 
 @click.command("weights")
@@ -22,10 +21,11 @@ def weights_command(stack: Path | None) -> None:
     """
     loaded = load_stack(stack)
     python = VllmEngine().find(loaded).python
-    click.echo(resolve(loaded.target.model, sha256=loaded.target.sha256, python=python, progress=_say))
-    if loaded.draft.method in METHODS_WITH_WEIGHTS and loaded.draft.model:
-        click.echo(resolve(loaded.draft.model, python=python, progress=_say))
+    target = resolved_target(loaded, python, _say)
+    click.echo(target)
+    if draft := resolved_draft(loaded, target, python, _say):
+        click.echo(draft)
 
 
-def _say(message: str) -> None:
-    click.echo(f"[weights] {message}", err=True)
+def _say(line: str) -> None:
+    click.echo(line, err=True)

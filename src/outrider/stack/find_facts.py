@@ -10,7 +10,7 @@ from outrider.core.errors import Problem, WeightsError
 from outrider.stack.facts import FactsError, HubError, ModelFacts, facts_from_config
 from outrider.stack.models import METHODS_WITH_WEIGHTS, Stack
 from outrider.stack.read_facts import parse_json, read_config_file, read_folder
-from outrider.stack.weights import kind_of
+from outrider.stack.weights import kind_of, local_folder
 from outrider.stack.weights_cache import cache_folder, is_complete
 
 UNREACHABLE = "hub-unreachable"  # nothing is known to be wrong: another time the hub may answer
@@ -61,6 +61,10 @@ def _find(
     problems: list[Problem],
 ) -> ModelFacts | None:
     try:
+        if side == "target" and kind_of(model) == "builtin":
+            raise WeightsError(
+                f"{model} is a draft head, no model of its own", hint="Name it as `draft.model`."
+            )
         return find_facts(model, revision, source, with_tokenizer=with_tokenizer)
     except FactsNotHere as error:
         problems.append(Problem(f"not judged: {error}", f"{side}.model", "facts", severity="warning"))
@@ -103,7 +107,9 @@ def find_facts(
         return read_config_file(Path(model))
     kind = kind_of(model)
     if kind == "folder":
-        return read_folder(Path(model).expanduser())
+        return read_folder(local_folder(model))
+    if kind == "builtin":
+        return replace(read_folder(local_folder(model)), source=model)
     if kind == "gguf":
         if not Path(model).is_file():
             raise FactsError(f"no file {model}")

@@ -104,18 +104,18 @@ def list_data_files(dataset: str, revision: str | None = None) -> Listing:
 
 
 def _list(model: str, revision: str | None, *, data: bool) -> Listing:
-    api = HfApi(endpoint=_endpoint())
+    api = HfApi(endpoint=endpoint())
     ask = api.dataset_info if data else api.model_info
     try:
         info = ask(model, revision=revision, timeout=TIMEOUT_S, files_metadata=True)
     except RevisionNotFoundError:
-        raise HubError(f"{model} has no revision {revision} on {_endpoint()}", "Check `revision`.") from None
+        raise HubError(f"{model} has no revision {revision} on {endpoint()}", "Check `revision`.") from None
     except GatedRepoError:
         hint = f"Accept the {'data set' if data else 'model'}'s terms on its page, and set HF_TOKEN."
-        raise HubError(f"{model} is gated on {_endpoint()}", hint) from None
+        raise HubError(f"{model} is gated on {endpoint()}", hint) from None
     except RepositoryNotFoundError:
         hint = "Check the name; for a private or gated model set HF_TOKEN."
-        raise HubError(f"{model} is not on {_endpoint()}, or this token may not see it", hint) from None
+        raise HubError(f"{model} is not on {endpoint()}, or this token may not see it", hint) from None
     except HfHubHTTPError as error:
         raise _http_error(model, getattr(error.response, "status_code", 0)) from error
     except Exception as error:  # the transport below huggingface_hub changed twice: requests, httpx, httpx2
@@ -136,7 +136,7 @@ def download_data_file(listing: Listing, name: str, place: Path, limit: int) -> 
         HubError: unknown, refused, unreachable, larger than `limit` bytes, or not what the hub lists.
         OSError: `place` cannot be written.
     """
-    url = hf_hub_url(listing.model, name, repo_type="dataset", revision=listing.commit, endpoint=_endpoint())
+    url = hf_hub_url(listing.model, name, repo_type="dataset", revision=listing.commit, endpoint=endpoint())
     place.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
     try:
@@ -144,7 +144,7 @@ def download_data_file(listing: Listing, name: str, place: Path, limit: int) -> 
             _stream(listing.model, url, file, limit)
             if not _is_content(file, listing.files.get(name, "")):
                 raise HubError(
-                    f"{listing.model}: {name} is not what {_endpoint()} lists",
+                    f"{listing.model}: {name} is not what {endpoint()} lists",
                     "Try again, or use another mirror.",
                 )
         os.replace(temporary, place)
@@ -236,7 +236,7 @@ class _Fetch:
 
     def _get(self, name: str, limit: int, headers: Mapping[str, str]) -> bytes:
         """At most `limit` bytes. With a Range the answer must be a part: a whole file would be weights."""
-        url = hf_hub_url(self.listing.model, name, revision=self.listing.commit, endpoint=_endpoint())
+        url = hf_hub_url(self.listing.model, name, revision=self.listing.commit, endpoint=endpoint())
         content = bytearray()
         try:
             # identity: a compressed answer would make the byte limit meaningless
@@ -246,7 +246,7 @@ class _Fetch:
                 if response.status_code not in (200, 206):
                     raise _http_error(self.listing.model, response.status_code)
                 if headers and response.status_code != 206 and "bytes=0-" not in headers["Range"]:
-                    raise HubError(f"{_endpoint()} does not give parts of files", "Use a mirror that does.")
+                    raise HubError(f"{endpoint()} does not give parts of files", "Use a mirror that does.")
                 for chunk in response.iter_bytes():
                     content += chunk
                     if len(content) > limit:
@@ -260,32 +260,38 @@ class _Fetch:
 
 def read_cached(model: str, revision: str | None = None) -> ModelFacts | None:
     """Facts of a snapshot in the local hub cache, which needs no network; None if it is not there. Raises FactsError."""
-    found = try_to_load_from_cache(model, "config.json", revision=revision)
-    if not isinstance(found, str):
+    folder = snapshot_folder(model, revision)
+    if folder is None:
         return None
-    folder = Path(found).parent
     commit = folder.name if folder.parent.name == "snapshots" else None
     return replace(read_folder(folder), source=model, commit=commit)
 
 
-def _endpoint() -> str:
+def snapshot_folder(model: str, revision: str | None = None) -> Path | None:
+    """Where the local hub cache has a model's files, named by its commit; None if they are not there."""
+    found = try_to_load_from_cache(model, "config.json", revision=revision)
+    return Path(found).parent if isinstance(found, str) else None
+
+
+def endpoint() -> str:
+    """The hub that is asked: HF_ENDPOINT, else Hugging Face's."""
     return (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
 
 
 def _http_error(model: str, status: int) -> HubError:
     if status in (401, 403):
         return HubError(
-            f"{_endpoint()} refuses {model} ({status})", "Set HF_TOKEN to a token that may read it."
+            f"{endpoint()} refuses {model} ({status})", "Set HF_TOKEN to a token that may read it."
         )
     if status == 404:
-        return HubError(f"{model} is not on {_endpoint()} (404)", "Check the name and the revision.")
+        return HubError(f"{model} is not on {endpoint()} (404)", "Check the name and the revision.")
     if status == 429:
         return HubError(
-            f"{_endpoint()} asks to slow down (429)", "Wait a minute, or set HF_TOKEN.", unreachable=True
+            f"{endpoint()} asks to slow down (429)", "Wait a minute, or set HF_TOKEN.", unreachable=True
         )
-    return HubError(f"{_endpoint()} answered {status} for {model}", "Try again later.", unreachable=True)
+    return HubError(f"{endpoint()} answered {status} for {model}", "Try again later.", unreachable=True)
 
 
 def _unreachable(error: Exception) -> HubError:
     hint = "Check the network and HF_ENDPOINT."
-    return HubError(f"{_endpoint()} cannot be reached: {error}", hint, unreachable=True)
+    return HubError(f"{endpoint()} cannot be reached: {error}", hint, unreachable=True)

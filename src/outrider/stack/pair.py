@@ -132,4 +132,4 @@ def pinned(stack: Stack) -> Iterator[Problem]:
 
 def is_hub_id(model: str) -> bool:
     """Whether `model` names something on a hub, rather than a folder, a file or a package."""
-    return not model.startswith(("/", "./", "../", "~", "pypi:")) and not model.endswith(".gguf")
+    return not model.startswith(("/", "./", "../", "~", "pypi:", "builtin:")) and not model.endswith(".gguf")

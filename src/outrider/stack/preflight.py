@@ -15,12 +15,14 @@ from outrider.stack.accelerators import (
     this_machine,
     unknown_accelerator,
 )
+from outrider.stack.content import hub_content
 from outrider.stack.facts import FactsError, ModelFacts
 from outrider.stack.find_facts import UNREACHABLE, Found, Source, find_both
-from outrider.stack.manifest import pair_id
+from outrider.stack.manifest import PairManifest, pair_id
 from outrider.stack.memory import Budget, judge_budget, make_budget
 from outrider.stack.models import METHODS_WITH_WEIGHTS, Stack
 from outrider.stack.pair import judge_pair, pinned
+from outrider.stack.pair_manifest import judge_manifest, pair_in_force
 
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
@@ -29,7 +31,8 @@ CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 class Examination:
     """What was found about `stack` (None: it has no valid form).
 
-    `budget` for the accelerator asked; `overview` of all when none was asked; `pair` '' where content is not known.
+    `budget` for the accelerator asked; `overview` of all when none was asked; `pair` '' where content is not known; `manifest`
+    that of the pair, where there is one and nothing speaks against it.
     """
 
     problems: tuple[Problem, ...]
@@ -37,6 +40,7 @@ class Examination:
     overview: tuple[Budget, ...] = ()
     pair: str = ""
     stack: Stack | None = None
+    manifest: PairManifest | None = None
 
     @property
     def refused(self) -> bool:
@@ -61,8 +65,10 @@ def examine(stack: Stack, source: Source) -> Examination:
     where, unknown = _accelerator(stack)
     problems += unknown
     if found.target is None:
+        problems += judge_manifest(stack, None, found.draft)
         return Examination(in_order((*problems, *pinned(stack))), stack=stack)
     problems += judge_pair(stack, found.target, found.draft)
+    problems += judge_manifest(stack, found.target, found.draft)
     if found.draft is None and stack.draft.method in METHODS_WITH_WEIGHTS:
         message = "the draft's memory was not judged: the sum is of the target alone"
         problems.append(Problem(message, "draft.model", "memory", severity="warning"))
@@ -76,7 +82,9 @@ def examine(stack: Stack, source: Source) -> Examination:
             overview = _overview(stack, found.target, found.draft)
     except FactsError as error:
         problems.append(Problem(f"memory not reckoned: {error}", rule="memory", severity="warning"))
-    return Examination(in_order(problems), budget, overview, _pair(found), stack)
+    manifest = pair_in_force(stack, problems)
+    name = manifest.id if manifest else _pair(found)
+    return Examination(in_order(problems), budget, overview, name, stack, manifest)
 
 
 def _overview(stack: Stack, target: ModelFacts, draft: ModelFacts | None) -> tuple[Budget, ...]:
@@ -105,10 +113,10 @@ def _memory_here(limit: Path = CGROUP_LIMIT) -> int:
 
 
 def _pair(found: Found) -> str:
-    """The pair's name where both sides' content is known: hub models."""
+    """The pair's name where both sides' content is known without hashing anything: hub models."""
     if not (found.target and found.draft and found.target.files and found.draft.files):
         return ""
-    sides = ({"commit": facts.commit or "", **facts.files} for facts in (found.target, found.draft))
+    sides = (hub_content(facts.commit or "", facts.files) for facts in (found.target, found.draft))
     return pair_id(*sides)
 
 

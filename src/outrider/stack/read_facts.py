@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from outrider.stack.facts import FactsError, ModelFacts, TokenizerFacts, facts_from_config
+from outrider.stack.facts import FactsError, ModelFacts, TensorFacts, TokenizerFacts, facts_from_config
+from outrider.stack.head_rows import is_stored, whole_tensors
 from outrider.stack.safetensors_header import is_all_zero, read_tensors
 
 MAX_CONFIG_BYTES = 4 * 1024 * 1024
@@ -28,7 +29,7 @@ def read_folder(folder: Path) -> ModelFacts:
         if not config.is_file():
             raise FactsError(f"{folder} has no config.json")
         facts = facts_from_config(parse_json(_read(config, MAX_CONFIG_BYTES), str(config)), str(folder))
-        facts = replace(facts, tensors=read_tensors(folder), tokenizer=_tokenizer_in(folder))
+        facts = replace(facts, tensors=_tensors_in(folder), tokenizer=_tokenizer_in(folder))
         if facts.head and facts.tensor("d2t"):
             facts = replace(facts, head=replace(facts.head, d2t_all_zero=is_all_zero(folder, "d2t")))
     except OSError as error:
@@ -88,6 +89,10 @@ def _vocabulary(parsed: Mapping[str, object]) -> dict[int, str]:
 
 def _by_id(vocab: Mapping[str, object]) -> dict[int, str]:
     return {number: text for text, number in vocab.items() if isinstance(number, int)}
+
+
+def _tensors_in(folder: Path) -> Mapping[str, TensorFacts]:
+    return whole_tensors(folder) if is_stored(folder) else read_tensors(folder)
 
 
 def _tokenizer_in(folder: Path) -> TokenizerFacts | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import BinaryIO
@@ -21,6 +22,24 @@ MAX_TENSORS = 200_000  # DeepSeek-V3 has about 90,000
 MAX_RANK = 8
 MAX_ELEMENTS = 2**48
 _LENGTH = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A tensor in its file: what it is, and from which byte of the file (counted from its start) to which."""
+
+    tensor: TensorFacts
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One file: `header` as it stands there, tensors by name in the order of their bytes, the whole file's size."""
+
+    header: bytes
+    places: Mapping[str, Place]
+    size_bytes: int
 
 
 def header_length(prefix: bytes, name: str) -> int:
@@ -44,6 +63,33 @@ def parse_header(raw: bytes, name: str) -> dict[str, TensorFacts]:
             raise FactsError(f"{name}: tensor {key!r} has an impossible shape")
         tensors[key] = tensor_facts(str(entry.get("dtype")), tuple(shape))
     return tensors
+
+
+def parse_layout(raw: bytes, name: str) -> Layout:
+    """Where one header's tensors lie: one after the other without gaps, as the format has it. Raises FactsError."""
+    tensors, entries = parse_header(raw, name), _entries(raw, name)
+    end = begins = _LENGTH.size + len(raw)
+    places = {}
+    for key, (begin, stop) in sorted(
+        ((key, _offsets(entries[key], name)) for key in tensors), key=lambda found: found[1]
+    ):
+        if begins + begin != end or stop - begin != tensors[key].size_bytes:
+            raise FactsError(f"{name}: tensor {key!r} does not lie where its shape says")
+        places[key] = Place(tensors[key], begins + begin, begins + stop)
+        end = begins + stop
+    return Layout(raw, places, end)
+
+
+def read_layout(path: Path) -> Layout:
+    """Where the tensors of a whole file lie. Raises FactsError: also when the file is longer or shorter; OSError."""
+    with path.open("rb") as file:
+        layout = parse_layout(_header(file, path.name), path.name)
+        size = file.seek(0, 2)
+    if size != layout.size_bytes:
+        raise FactsError(
+            f"{path.name} has {size:,} bytes, its header says {layout.size_bytes:,}; is the download complete?"
+        )
+    return layout
 
 
 def read_tensors(folder: Path) -> dict[str, TensorFacts]:
@@ -70,6 +116,8 @@ def is_all_zero(folder: Path, tensor: str) -> bool | None:
             if entry is None:
                 continue
             begin, end = _offsets(entry, path.name)
+            if end - begin > MAX_SMALL_TENSOR_BYTES:
+                raise FactsError(f"{path.name}: a map of token ids cannot be that large")
             file.seek(_LENGTH.size + len(raw) + begin)
             content = file.read(end - begin)
             if len(content) != end - begin:
@@ -106,6 +154,6 @@ def _offsets(entry: Mapping[str, object], name: str) -> tuple[int, int]:
     if not (isinstance(offsets, list) and len(offsets) == 2 and all(type(n) is int for n in offsets)):
         raise FactsError(f"{name}: a tensor without offsets")
     begin, end = int(offsets[0]), int(offsets[1])
-    if not 0 <= begin <= end <= begin + MAX_SMALL_TENSOR_BYTES:
-        raise FactsError(f"{name}: a map of token ids cannot be that large")
+    if not 0 <= begin <= end:
+        raise FactsError(f"{name}: a tensor without offsets")
     return begin, end

