@@ -18,8 +18,9 @@ from typing import Any
 import click
 import uvloop
 
+from outrider.control.running import job_of
 from outrider.control.scraping import EngineMetrics
-from outrider.control.supervisor import Job, Supervisor
+from outrider.control.supervisor import Supervisor
 from outrider.control.upstreams import DraftInForce, UpstreamSet
 from outrider.core.errors import Problem, StackError
 from outrider.engines.vllm.adapter import VllmEngine
@@ -193,21 +194,10 @@ async def _serve(prepared: Prepared, engine: VllmEngine, verbose: bool) -> None:
     settings, metrics = settings_from(stack), Metrics()
     journal = Journal(metrics, _print, form=settings.log, price=stack.price)
     upstreams, draft = UpstreamSet(), DraftInForce(stack.draft.method)
-    job = Job(
-        engine=engine,
-        plan=lambda port: engine.plan(stack, prepared.install, prepared.models, port),
-        model=stack.served_name,
-        draft=stack.draft.method,
-        concurrency=stack.engine.max_running_requests,
-        warmup_requests=stack.serve.warmup_requests,
-        start_timeout_s=stack.engine.start_timeout_s,
-        grace_s=stack.engine.shutdown_grace_s,
-        log_path=cache_folder() / "logs" / f"engine-{settings.port or os.getpid()}.log",
-        made_up=stack.dummy_weights,
-    )
+    log = cache_folder() / "logs" / f"engine-{settings.port or os.getpid()}.log"
     banner = _Banner(prepared, journal, settings.log == "text")
     supervisor = Supervisor(
-        job,
+        job_of(prepared, engine, log),
         upstreams,
         EngineMetrics(metrics),
         say=lambda line: journal.say("engine", line, state=line),

@@ -6,14 +6,34 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from outrider.control.probe import EngineClient
 from outrider.control.scraping import EngineMetrics
 from outrider.control.supervisor import Job, Supervisor
 from outrider.control.upstreams import UpstreamSet
 from outrider.core.errors import EngineUnreachable, OutriderError
+from outrider.engines.base import Engine
+from outrider.launch.prepare import Prepared
 from outrider.launch.process import EngineProcess
 from outrider.telemetry.metrics import Metrics
+
+
+def job_of(prepared: Prepared, engine: Engine, log_path: Path) -> Job:
+    """The job of a stack that was judged and has its weights in place."""
+    stack = prepared.stack
+    return Job(
+        engine=engine,
+        plan=lambda port: engine.plan(stack, prepared.install, prepared.models, port),
+        model=stack.served_name,
+        draft=stack.draft.method,
+        concurrency=stack.engine.max_running_requests,
+        warmup_requests=stack.serve.warmup_requests,
+        start_timeout_s=stack.engine.start_timeout_s,
+        grace_s=stack.engine.shutdown_grace_s,
+        log_path=log_path,
+        made_up=stack.dummy_weights,
+    )
 
 
 @dataclass(frozen=True, slots=True)
