@@ -17,6 +17,7 @@ import httpx
 
 from outrider.engines.base import EngineCounters
 from outrider.measure.counters import CounterTrace, Reading
+from outrider.measure.pages import read_body
 from outrider.telemetry import names
 from outrider.telemetry.scrape import Scrape, lean, parse
 
@@ -128,11 +129,7 @@ class CounterSampler:
         return counts
 
     def _page(self, url: str, headers: Mapping[str, str]) -> bytes | None:
-        try:
-            answer = self._client.get(url, headers=dict(headers))
-        except httpx.HTTPError:
-            return None
-        return answer.content if answer.status_code == 200 else None
+        return read_body(self._client, self._client.build_request("GET", url, headers=headers), TIMEOUT_S)
 
 
 def _fell(before: EngineCounters, after: EngineCounters) -> bool:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import httpx
+
+from outrider.measure.pages import read_body
+
+TIMEOUT_S = 10.0
 
 
 def count_tokens(engine_url: str, model: str, text: str) -> int | None:
@@ -10,9 +16,11 @@ def count_tokens(engine_url: str, model: str, text: str) -> int | None:
 
     Source: vLLM 0.32 `entrypoints/serve/tokenize` (``POST /tokenize``).
     """
-    body = {"model": model, "prompt": text, "add_special_tokens": False}
+    asked = {"model": model, "prompt": text, "add_special_tokens": False}
+    with httpx.Client(trust_env=False, timeout=TIMEOUT_S) as client:
+        request = client.build_request("POST", f"{engine_url}/tokenize", json=asked)
+        body = read_body(client, request, TIMEOUT_S)
     try:
-        answer = httpx.post(f"{engine_url}/tokenize", json=body, timeout=10.0, trust_env=False)
-        return int(answer.json()["count"]) if answer.status_code == 200 else None
-    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+        return None if body is None else int(json.loads(body)["count"])
+    except (ValueError, KeyError, TypeError):
         return None
