@@ -1,0 +1,64 @@
+"""The governor's sentences: what was seen, against what, over how much."""
+
+from __future__ import annotations
+
+from outrider.governor.estimator import Evidence
+from outrider.governor.judge import Assessment, Verdict
+from outrider.governor.ladder import Ladder
+from outrider.governor.reasons import Reason
+from outrider.governor.settings import PolicySettings
+from outrider.governor.state import GovernorState, Trial
+
+_MOVES = {
+    Reason.ACCEPTANCE: "too little is accepted",
+    Reason.LOAD: "the draft costs more than it brings at this batch",
+    Reason.RECOVERED: "a draft that is wanted more is good again",
+    Reason.TRIAL: "a trial without a draft is due",
+    Reason.TRIAL_OVER: "the trial is over",
+}
+
+
+def of_move(reason: Reason) -> str:
+    """What speaks for a switch, without figures."""
+    return _MOVES.get(reason, reason.value)
+
+
+def at_once(running: float) -> str:
+    """``8 at once``, ``2.5 at once``."""
+    return f"{running:.1f}".removesuffix(".0") + " at once"
+
+
+def of_fall(seen: Assessment, state: GovernorState, ladder: Ladder, settings: PolicySettings) -> str:
+    """Why a draft in force is left."""
+    even, spell = seen.break_even.known, state.spell
+    lasted = f", for {state.at_s - spell.since_s:.0f} s and {spell.requests} requests" if spell else ""
+    if seen.verdict is Verdict.COSTS and even and seen.cost_seen.per_step:
+        queue = f"; {at_once(state.running)}"
+        return (
+            f"{seen.cost_seen.per_step.value:.2f} tokens a step, {even.value:.2f} just pay{queue}, "
+            f"over {seen.cost_seen.requests} requests{lasted}"
+        )
+    rung = ladder[seen.draft]
+    if rung.baseline_gain is not None and seen.seen.length is not None:
+        needed = 1 + settings.baseline_share * rung.baseline_gain
+        if seen.seen.length < needed:
+            return (
+                f"AL {seen.seen.length:.2f} over {seen.seen.requests} requests, under {needed:.2f} "
+                f"(the pair manifest says {rung.baseline_length:.2f}){lasted}"
+            )
+    brought = seen.seen.per_step.value if seen.seen.per_step else 1.0
+    needed = even.value if even else 1 + (seen.needed_gain or 0.0)
+    return f"{brought:.2f} tokens a step over {seen.seen.requests} requests, {needed:.2f} just pay{lasted}"
+
+
+def of_return(draft: str, seen: Evidence) -> str:
+    """Why a draft comes back."""
+    length = f"AL {seen.length:.2f}" if seen.length is not None else "no draft"
+    return f"{draft}'s probes are good: {length} over {seen.requests} requests"
+
+
+def of_trial(trial: Trial, even: float, running: float) -> str:
+    """What a trial told."""
+    brings = trial.per_step.value
+    tells = "which pays" if brings >= even else "which does not pay"
+    return f"{trial.draft} brings {brings:.2f} tokens a step, {tells}: {even:.2f} are needed at {at_once(running)}"
