@@ -20,7 +20,10 @@ from outrider.engines.vllm.adapter import VllmEngine
 from outrider.stack import hub
 from outrider.stack.digests import blob_id, file_digest
 from outrider.stack.hub import Listing
+from outrider.stack.load import load_stack
 from outrider.stack.manifest import ServedAcceptance, read_manifest, write_manifest
+from outrider.stack.pair_manifest import judge_manifest
+from outrider.stack.read_facts import read_folder
 from outrider.stack.store_head import store_head
 from tests.unit.pairs import head_config, target_config, write_head, write_stack, write_target
 
@@ -426,6 +429,14 @@ def test_check_of_a_stored_head(stack: Path, tmp_path: Path) -> None:
 
     assert report("./stored") == report("./head")
     assert report("./stored")["pair"] == read_manifest(tmp_path / "head" / "pair.json").id
+
+
+def test_a_stored_head_on_a_hub(stack: Path, tmp_path: Path) -> None:
+    """The engine would load it without its rows, so it is refused with what to do."""
+    head = replace(read_folder(tmp_path / "head"), files={"rows.json": "a" * 40})
+    (problem,) = judge_manifest(load_stack(stack), None, head)
+    assert "cannot be loaded from a hub" in problem.message
+    assert "Download it" in problem.hint
 
 
 def test_a_built_in_head(stack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tests.unit.pairs import (
 
 from outrider.core.errors import WeightsError
 from outrider.stack import head_rows
+from outrider.stack.digests import file_digest
 from outrider.stack.facts import FactsError
 from outrider.stack.head_rows import (
     ROWS,
@@ -29,6 +31,7 @@ from outrider.stack.head_rows import (
     whole_digest,
     whole_head,
 )
+from outrider.stack.manifest import PairManifest, PairPart, read_manifest, write_manifest
 from outrider.stack.read_facts import read_folder
 from outrider.stack.store_head import store_head
 from outrider.stack.weights import place_of, resolve
@@ -153,22 +156,42 @@ def test_what_cannot_be_stored(tmp_path: Path, head: Path, target: Path, stored:
     assert not (tmp_path / "again").exists()
 
 
-@pytest.mark.parametrize("other", ["values", "fewer rows", "width", "type", "name"])
-def test_another_target_is_refused(tmp_path: Path, stored: Path, other: str) -> None:
-    """A target of other rows, sizes or types does not make this head whole: the cache stays empty, the sentence says target."""
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ("values", "such rows with other values"),
+        ("fewer rows", "it has 8 rows, the head's map goes"),
+        ("width", r"its rows are \[64, 8\], the head's \[12, 16\]"),
+        ("type", "its rows are F32, the head's BF16"),
+        ("name", r"it has no model\.embed_tokens\.weight"),
+    ],
+)
+def test_another_target_is_refused(tmp_path: Path, stored: Path, other: str, said: str) -> None:
+    """A target of other rows, sizes or types does not make this head whole: the cache stays empty, and it says what differs."""
     target = write_target(tmp_path / "other", seed=9)
-    shape, dtype, name = (SIZES.vocabulary, SIZES.hidden), "BF16", "model.embed_tokens.weight"
-    shape = {"fewer rows": (8, SIZES.hidden), "width": (SIZES.vocabulary, 8)}.get(other, shape)
-    content = small_numbers(shape, 9) * (2 if other == "type" else 1)
-    if other == "type":
-        dtype = "F32"
-    if other == "name":
-        name = "model.embeddings.weight"
-    (target / WEIGHTS).write_bytes(safetensors({name: (dtype, shape, content)}))
-    with pytest.raises(WeightsError, match="another target") as caught:
+    name = "model.embeddings.weight" if other == "name" else "model.embed_tokens.weight"
+    whole = (SIZES.vocabulary, SIZES.hidden)
+    shape = {"fewer rows": (8, SIZES.hidden), "width": (SIZES.vocabulary, 8)}.get(other, whole)
+    content = small_numbers(shape, 9)
+    one = ("F32", shape, content * 2) if other == "type" else ("BF16", shape, content)
+    (target / WEIGHTS).write_bytes(safetensors({name: one}))
+    with pytest.raises(WeightsError, match=f"another target: .*{said}") as caught:
         made_whole(stored, target, tmp_path / "cache")
     assert "pair show" in caught.value.hint
     assert not list((tmp_path / "cache").rglob("model.safetensors"))
+
+
+def test_a_manifest_of_another_head_is_not_stored(tmp_path: Path, head: Path, target: Path) -> None:
+    """`pair.json` beside the head goes along, if it is this head's."""
+    content = {WEIGHTS: file_digest(head / WEIGHTS)}
+    manifest = PairManifest(PairPart("t", {"wheel": "a" * 64}), PairPart("h", content), "eagle3")
+    write_manifest(manifest, head / "pair.json")
+    store_head(head, target, tmp_path / "stored")
+    assert read_manifest(tmp_path / "stored" / "pair.json") == manifest
+    write_manifest(replace(manifest, draft=PairPart("h", {WEIGHTS: "b" * 64})), head / "pair.json")
+    with pytest.raises(WeightsError, match="of another head"):
+        store_head(head, target, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
 
 
 def damage_weights(folder: Path) -> None:

@@ -163,7 +163,7 @@ def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
         "{",
         "[]",
         "null",
-        '{"format": "outrider-pair/v1", "format": "outrider-pair/v1"}',
+        as_text(MANIFEST).replace('"served": [', '"served": [],\n"served": [', 1),
         as_text(MANIFEST).replace("2.31", "NaN", 1),
         as_text(MANIFEST).replace('"2026-11-30"', "Infinity", 1),
         "[" * 100_000,
