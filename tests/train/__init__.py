@@ -1,0 +1,1 @@
+"""Training: the data of a head, its training, what a run leaves."""
