@@ -21,9 +21,10 @@ from outrider.stack import hub
 from outrider.stack.digests import blob_id, file_digest
 from outrider.stack.hub import Listing
 from outrider.stack.load import load_stack
-from outrider.stack.manifest import ServedAcceptance, read_manifest, write_manifest
+from outrider.stack.manifest import PairPart, ServedAcceptance, read_manifest, write_manifest
 from outrider.stack.pair_manifest import judge_manifest
 from outrider.stack.read_facts import read_folder
+from outrider.stack.shapes import read_config
 from outrider.stack.store_head import store_head
 from tests.unit.pairs import head_config, target_config, write_head, write_stack, write_target
 
@@ -431,6 +432,54 @@ def test_check_of_a_stored_head(stack: Path, tmp_path: Path) -> None:
     assert report("./stored")["pair"] == read_manifest(tmp_path / "head" / "pair.json").id
 
 
+def target_warnings(stack: Path, content: dict[str, str], files: dict[str, str] | None = None) -> list[str]:
+    """What is said of the stack's target where the manifest beside the head has this target; `files`: as a hub lists them."""
+    place = stack.parent / "head" / "pair.json"
+    manifest = read_manifest(place)
+    write_manifest(replace(manifest, target=PairPart("t", content), shape=None), place)
+    listed = replace(read_folder(stack.parent / "target"), files=files or {}, commit="1" * 40)
+    told = judge_manifest(load_stack(stack), listed if files else None, None)
+    assert {(one.rule, one.severity, one.path) for one in told} <= {
+        ("pair-content", "warning", "target.model")
+    }
+    return [one.message for one in told]
+
+
+def test_check_tells_another_target_of_every_kind(stack: Path, tmp_path: Path) -> None:
+    """Package, GGUF file, folder and hub: the pair's own says nothing, another is told, and so is what cannot be compared."""
+    here, a, b = "./head", "a" * 64, "b" * 64
+    package = write_stack(stack, f"'pypi:name==1', sha256: {a}", here)
+    assert target_warnings(package, {"wheel": a}) == []
+    assert "wheel is another" in target_warnings(package, {"wheel": b})[0]
+    assert "cannot be compared" in target_warnings(package, {"gguf": a})[0]
+    (tmp_path / "t.gguf").write_bytes(b"GGUF")
+    gguf = write_stack(stack, "./t.gguf", here)
+    assert target_warnings(gguf, {"gguf": a}) == []
+    assert "cannot be compared" in target_warnings(gguf, {"wheel": a})[0]
+    folder = write_stack(stack, "./target", here)
+    config = tmp_path / "target" / "config.json"
+    for known in (file_digest(config), blob_id(config)):
+        assert target_warnings(folder, {"config.json": known}) == []
+    assert "config.json is another" in target_warnings(folder, {"config.json": a})[0]
+    assert "cannot be compared" in target_warnings(folder, {"wheel": a})[0]
+    listed = write_stack(stack, "org/name", here)
+    files = {"model.safetensors": a, "README.md": b}
+    assert target_warnings(listed, {"commit": "2" * 40, "model.safetensors": a}, files) == []
+    assert "model.safetensors is another" in target_warnings(listed, {"model.safetensors": b}, files)[0]
+
+
+def test_a_gguf_target_of_another_size(stack: Path, tmp_path: Path) -> None:
+    """A GGUF file is not hashed by check, but another length is told."""
+    (tmp_path / "t.gguf").write_bytes(b"GGUF")
+    path = write_stack(stack, "./t.gguf", "./head")
+    place = tmp_path / "head" / "pair.json"
+    manifest = replace(read_manifest(place), shape=None)
+    for size, said in ((4, []), (5, ["t.gguf has 4 bytes, in the pair 5"])):
+        write_manifest(replace(manifest, target=PairPart("t", {"gguf": "a" * 64}, {"t.gguf": size})), place)
+        told = judge_manifest(load_stack(path), None, None)
+        assert [one.message.rpartition(": ")[2] for one in told] == said
+
+
 def test_a_stored_head_on_a_hub(stack: Path, tmp_path: Path) -> None:
     """The engine would load it without its rows, so it is refused with what to do."""
     head = replace(read_folder(tmp_path / "head"), files={"rows.json": "a" * 40})
@@ -446,9 +495,11 @@ def test_a_built_in_head(stack: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     shutil.copytree(tmp_path / "stored", tmp_path / "heads" / "small")
     path = write_stack(tmp_path / "other.yaml", "./target", "builtin:small")
     assert problems(path) == []
+    assert "pinned" not in CliRunner().invoke(check_command, [str(path), "--offline"]).output
     assert named(path) == read_manifest(tmp_path / "head" / "pair.json").id
     assert pair("verify", path).exit_code == 0
     assert "humaneval" in pair("show", path).stdout
+    assert read_config("builtin:small") == json.loads((tmp_path / "head" / "config.json").read_text())
     unknown = write_stack(tmp_path / "other.yaml", "./target", "builtin:large")
     result = CliRunner().invoke(check_command, [str(unknown), "--offline"])
     assert result.exit_code == 10

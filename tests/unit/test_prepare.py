@@ -104,6 +104,17 @@ def test_the_manifest_comes_along(tmp_path: Path, stored: Path) -> None:
     assert any("pair-content" in note and "warning" in note for note in notes)
 
 
+def test_of_a_shape_nothing_is_fetched(tmp_path: Path, stored: Path) -> None:
+    """A forecast with dummy weights has the shapes of a stored head and its target, and no head is made whole."""
+    path = write_stack(tmp_path / "stack.yaml", "./target", "builtin:small", more="forecast: {}\n")
+    prepared = prepare(load_stack(path), Engine(), lambda line: None)
+    assert prepared.models.draft
+    for folder in (prepared.models.target, prepared.models.draft):
+        assert (Path(folder) / "config.json").is_file()
+        assert not list(Path(folder).glob("*.safetensors"))
+    assert not (tmp_path / "cache" / "heads").exists()
+
+
 # ---- the built-in stack falls back, a user's does not ---------------------------------------------------------
 
 

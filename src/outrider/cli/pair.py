@@ -104,7 +104,8 @@ def show_command(place: Path | None, as_json: bool) -> None:
 def write_command(stack: Path | None, out: Path | None, replaces: bool) -> None:
     """Write a manifest for the pair of STACK as it is now.
 
-    It has no served acceptance: that has to be measured. A manifest of the same pair stays as it is, with all that was measured of it.
+    It has no served acceptance: that has to be measured. A manifest of the same pair stays as it is, with all that was measured
+    of it.
     """
     reading = read_stack(stack)
     loaded = _with_pair(usable(reading))
