@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help engine dev bench-env bench-demo serve test lint acceptance bench-front docs lock format clean
+.PHONY: help engine dev train-env train-demo bench-env bench-demo serve test lint acceptance bench-front docs lock format clean
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,6 +18,9 @@ engine:  ## Virtual environment with vLLM's CPU build and Outrider (about 4 GB)
 
 dev:
 	@scripts/install.sh $(VENV) dev
+
+train-env:  ## The engine's environment and what `outrider train` needs beside it (about 300 MB more)
+	@scripts/install.sh $(VENV) train
 
 bench-env:  ## The load generator (aiperf) in an environment of its own (about 1.2 GB)
 	@scripts/install_bench.sh $(BENCH_VENV)
@@ -33,6 +36,10 @@ acceptance: dev bench-env  ## The longer proofs: greedy equality, load, memory, 
 
 bench-demo: dev bench-env  ## Baseline against n-gram on this machine, no GPU: a whole report in bench-demo/ (5 to 10 minutes)
 	$(BIN)/outrider bench --quick --limit 8 --concurrency 1,4 --requests 1=8,4=20 --out bench-demo
+
+train-demo: train-env  ## Train a small head on this machine, no GPU: it is served and measured, in train-demo/ (4 minutes)
+	$(BIN)/outrider train --conversations 192 --opening "Write a Python function that" --answer-tokens 96 --minutes 2 \
+	  --set code=examples/train/held-out.jsonl --served-tokens 64 --out train-demo
 
 bench-front: dev  ## The front against nginx: CPU per chunk and request, added first-token time
 	$(BIN)/python -m benchmarks.front

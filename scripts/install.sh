@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Make the virtual environment that `make serve` and `make test` use: the CPU build of vLLM, locked, and Outrider itself.
-#   scripts/install.sh VENV [engine|dev]
-# `engine` is what serving needs; `dev` adds what lint and tests need. Safe to run again and to interrupt: each step leaves a
-# stamp only when it is done.
+#   scripts/install.sh VENV [engine|train|dev]
+# `engine` is what serving needs; `train` adds what training a draft head needs; `dev` adds that and what lint and tests need.
+# Safe to run again and to interrupt: each step leaves a stamp only when it is done.
 set -euo pipefail
 venv=$1 what=${2:-engine}
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -64,5 +64,6 @@ say_once="$venv/.done-engine-cpu"
 [[ -f $say_once ]] || say "vLLM's CPU build and what it needs: about 600 MB to fetch, 3.5 GB on disk, one to three minutes"
 step engine-cpu "$here/requirements/engine-cpu.txt" -- install_locked "$here/requirements/engine-cpu.txt"
 step project "$here/pyproject.toml" "$here/plugin/pyproject.toml" -- install_project
+[[ $what == train || $what == dev ]] && step train "$here/requirements/train.txt" -- install_locked "$here/requirements/train.txt"
 [[ $what == dev ]] && step dev "$here/requirements/dev.txt" -- install_locked "$here/requirements/dev.txt"
 exit 0

@@ -11,5 +11,10 @@ uv pip compile "${common[@]}" --override override.txt --find-links "$torch_links
   --no-emit-package torch --no-emit-package torchvision --no-emit-package torchaudio --no-emit-package torchcodec \
   --output-file engine-cpu.txt engine-cpu.in ../pyproject.toml
 uv pip compile "${common[@]}" --constraint engine-cpu.txt --output-file dev.txt dev.in
+# Training: only what the engine's environment lacks.
+mapfile -t held < <(sed -n 's/^\([a-z0-9._-]*\)==.*/--no-emit-package=\1/p' engine-cpu.txt)
+uv pip compile "${common[@]}" --override override.txt --override override-train.txt --find-links "$torch_links" \
+  --constraint engine-cpu.txt --constraint dev.txt "${held[@]}" \
+  --no-emit-package torch --no-emit-package torchvision --no-emit-package torchaudio --output-file train.txt train.in
 # The load generator's own environment: nothing of vLLM's is in it.
 uv pip compile "${common[@]}" --output-file bench.txt bench.in
