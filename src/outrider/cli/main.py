@@ -58,6 +58,16 @@ COMMANDS = {
         "pair_command",
         "Verify, show or write the manifest that says which target and draft belong together.",
     ),
+    "train": (
+        "outrider.cli.train",
+        "train_command",
+        "Train a draft head for the target, and measure what the engine accepts of it.",
+    ),
+    "replay": (
+        "outrider.cli.replay",
+        "replay_command",
+        "Say what a policy would have done over a recorded trace of traffic.",
+    ),
     "key": ("outrider.cli.key", "key_command", "Make an API key and the hash that goes into the stack."),
 }
 
@@ -82,8 +92,9 @@ Exit codes:
   10   the stack
   11   the engine, its weights, or a hub that does not answer
   12   a measurement that failed, or must not be believed
+  13   a training that failed, or whose head is broken
   70   a fault of Outrider itself, with a traceback
-  130  interrupted; bench, tune and forecast go on when repeated
+  130  interrupted; bench, tune, forecast and train go on when repeated
 """
 CRASH = 70  # EX_SOFTWARE of sysexits.h. Python's own 1 would read as a regression.
 INTERRUPTED = 130  # 128 + SIGINT
