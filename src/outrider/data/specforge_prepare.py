@@ -48,7 +48,8 @@ def vocabulary_map(source: Path, place: Path) -> None:
 
 
 def view(target: Path, place: Path) -> None:
-    """Links to the target's files beside the index that lies here already: SpecForge finds the output layer through one."""
+    """Links to the target's files, beside an index where it has none: SpecForge finds the output layer through one."""
+    place.mkdir(exist_ok=True)
     for pattern in FILES:
         for file in target.glob(pattern):
             link = place / file.name
@@ -140,12 +141,11 @@ def main() -> None:
     if not given.mapping.exists():
         vocabulary_map(given.vocabulary, given.mapping)
     target = Path(given.target)
-    if (given.view or given.features) and not target.is_dir():
-        target = Path(snapshot_download(given.target, allow_patterns=list(FILES)))
-    if given.view:
-        view(target, given.view)
+    if not target.is_dir():
+        target = Path(snapshot_download(given.target, revision=given.revision, allow_patterns=list(FILES)))
+    view(target, given.view)
     if given.features:
-        features(target, given.rows, given.max_length, given.layers, given.features)
+        features(given.view, given.rows, given.max_length, given.layers, given.features)
 
 
 if __name__ == "__main__":

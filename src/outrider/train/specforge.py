@@ -6,8 +6,8 @@
     OUT/vocabulary.json    the draft's vocabulary
     OUT/draft.json         the draft's config
     OUT/run.yaml           what `specforge train --config` reads
-    OUT/target/            an index of the weights, where the target has none
-    OUT/prepare.py         run there: vocabulary map, links to the target, its states of the rows
+    OUT/target/            an index of the weights, where the target has none; gets links to the target's files
+    OUT/prepare.py         run there: vocabulary map, those links, the target's states of the rows
     OUT/launch.sh          everything in order; leaves OUT/head
     OUT/README.txt         what to run where, and how the head comes back
 
@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +28,7 @@ import yaml
 from outrider.core.errors import TrainingError
 from outrider.stack.facts import FactsError
 from outrider.stack.read_facts import parse_json, read_folder
+from outrider.train.rows import Row, read_rows
 from outrider.train.specforge_config import (
     DRAFT_CONFIG,
     PROMPTS,
@@ -45,16 +46,17 @@ from outrider.train.specforge_launch import (
     launch_script,
     readme,
 )
-from outrider.train.specforge_rows import AnswerRow, draft_vocabulary, write_rows
+from outrider.train.specforge_rows import RowCount, write_rows
 from outrider.train.specforge_target import (
     SpecForgeSettings,
     SpecForgeTarget,
-    mask_token,
+    is_hub_id,
     refuse_settings,
     refuse_target,
 )
+from outrider.train.vocabulary import choose_mask_token, choose_vocabulary
 
-__all__ = ["AnswerRow", "SpecForgeFiles", "SpecForgeSettings", "write_specforge"]
+__all__ = ["SpecForgeFiles", "SpecForgeSettings", "write_specforge"]
 
 LAUNCH, README = "launch.sh", "README.txt"
 INDEX = "model.safetensors.index.json"
@@ -62,23 +64,26 @@ PREPARE_SCRIPT = Path(__file__).parents[1] / "data" / "specforge_prepare.py"
 
 
 def write_specforge(
-    rows: Iterable[AnswerRow] | Path,
+    rows: Iterable[Row] | Path,
     target_folder: Path,
     target_name: str,
     out: Path,
     settings: SpecForgeSettings,
+    *,
+    revision: str = "",
 ) -> SpecForgeFiles:
     """Write the folder `out` for SpecForge: whole, or not at all. A folder that holds the same already stays as it is.
 
-    `rows`: OUT/work/rows.jsonl or its rows. `target_folder`: the target here, for its facts. `target_name`: what the machine that
-    trains calls it: a hub id, or the whole path of a folder there.
+    `rows`: OUT/work/rows.jsonl or its rows. `target_folder`: the target on this machine, for its facts. `target_name`: its hub
+    id, at `revision`; anything else means that SpecForge is to read it from `target_folder`.
 
     Raises:
         TrainingError: SpecForge cannot train this, a row is of another target, no row is left, `out` holds something else, or it
             cannot be written.
     """
     refuse_settings(settings)
-    target = _read_target(target_folder, target_name)
+    name = target_name if is_hub_id(target_name) else str(target_folder.absolute())
+    target = _read_target(target_folder, name, revision)
     refuse_target(target)
     beside = out.with_name(f".{out.name}.{os.getpid()}")
     try:
@@ -93,68 +98,94 @@ def write_specforge(
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def _read_target(folder: Path, name: str) -> SpecForgeTarget:
+def _read_target(folder: Path, name: str, revision: str) -> SpecForgeTarget:
     try:
-        facts = read_folder(folder)
-        config = parse_json((folder / "config.json").read_bytes(), "config.json")
-        indexes = list(folder.glob("*.index.json"))
-        weights = tuple(sorted(path.name for path in folder.glob("*.safetensors")))
-        return SpecForgeTarget(name, facts, config, _chat_template(folder), weights, len(indexes) == 1)
+        return SpecForgeTarget(
+            name=name,
+            revision=revision,
+            facts=read_folder(folder),
+            config=_json(folder / "config.json"),
+            chat_template=_chat_template(folder),
+            weight_files=tuple(sorted(path.name for path in folder.glob("*.safetensors"))),
+            index=len(list(folder.glob("*.index.json"))) == 1,
+            special=_special_tokens(_json(folder / "tokenizer.json").get("added_tokens")),
+        )
     except (FactsError, OSError) as error:
         raise TrainingError(
             f"the target cannot be read: {error}", hint="Name the folder of the target's weights."
         ) from error
 
 
+def _json(path: Path) -> Mapping[str, object]:
+    return parse_json(path.read_bytes(), path.name) if path.is_file() else {}
+
+
+def _special_tokens(added: object) -> tuple[int, ...]:
+    entries = added if isinstance(added, list) else []
+    ids = (one.get("id") for one in entries if isinstance(one, dict) and one.get("special"))
+    return tuple(token for token in ids if isinstance(token, int))
+
+
 def _chat_template(folder: Path) -> str:
     """The target's chat template: a file of its own, or in its tokenizer's config (where there may be several)."""
     if (path := folder / "chat_template.jinja").is_file():
         return path.read_text(encoding="utf-8")
-    if not (path := folder / "tokenizer_config.json").is_file():
-        return ""
-    return json.dumps(parse_json(path.read_bytes(), path.name).get("chat_template") or "", ensure_ascii=False)
+    return json.dumps(_json(folder / "tokenizer_config.json").get("chat_template") or "", ensure_ascii=False)
 
 
 def _write(
-    rows: Iterable[AnswerRow] | Path, target: SpecForgeTarget, settings: SpecForgeSettings, folder: Path
+    rows: Iterable[Row] | Path, target: SpecForgeTarget, settings: SpecForgeSettings, folder: Path
 ) -> SpecForgeFiles:
-    vocab_size = target.facts.vocab_size
-    count = write_rows(rows, folder / PROMPTS, vocab_size=vocab_size, max_length=settings.max_length)
+    size = target.facts.vocab_size
+    source = read_rows(rows) if isinstance(rows, Path) else rows
+    count = write_rows(source, folder / PROMPTS, vocab_size=size, max_length=settings.max_length)
     if not count.rows:
         raise TrainingError(
             f"no row is left for SpecForge ({counts_in_words(count.dropped) or 'there was none'})",
             hint="Write answers first, or raise max_length.",
         )
-    ids, coverage = draft_vocabulary(count.answers, settings.draft_vocab_size, vocab_size)
-    token = mask_token(target, settings, count.seen)
-    vocabulary = {
-        "draft_vocab_size": len(ids),
-        "target_vocab_size": vocab_size,
-        "coverage": coverage,
-        "ids": ids,
-    }
-    (folder / VOCABULARY).write_text(json.dumps(vocabulary) + "\n", encoding="utf-8")
-    (folder / DRAFT_CONFIG).write_text(
-        json.dumps(draft_config(target, settings, token), indent=2) + "\n", encoding="utf-8"
-    )
-    (folder / RUN_CONFIG).write_text(
-        yaml.safe_dump(run_config(target, settings, token), sort_keys=False), encoding="utf-8"
-    )
+    vocabulary = choose_vocabulary(count.answers, settings.draft_vocab_size, size)
+    vocabulary.write(folder / VOCABULARY)
+    token = _mask_token(target, settings, count)
+    draft = draft_config(target, settings, len(vocabulary.ids), token)
+    (folder / DRAFT_CONFIG).write_text(json.dumps(draft, indent=2) + "\n", encoding="utf-8")
+    run = yaml.safe_dump(run_config(target, settings, token), sort_keys=False)
+    (folder / RUN_CONFIG).write_text(run, encoding="utf-8")
     if not target.index:
         (folder / VIEW).mkdir()
-        index = {
-            "metadata": {},
-            "weight_map": dict.fromkeys(sorted(target.facts.tensors), target.weight_files[0]),
-        }
-        (folder / VIEW / INDEX).write_text(json.dumps(index) + "\n", encoding="utf-8")
+        where = dict.fromkeys(sorted(target.facts.tensors), target.weight_files[0])
+        index = json.dumps({"metadata": {}, "weight_map": where})
+        (folder / VIEW / INDEX).write_text(index + "\n", encoding="utf-8")
     shutil.copyfile(PREPARE_SCRIPT, folder / PREPARE)
     steps = commands(target, settings)
     (folder / LAUNCH).write_text(launch_script(steps), encoding="utf-8")
     (folder / LAUNCH).chmod(0o755)
-    answered = sum(count.answers.values())
-    files = SpecForgeFiles(folder, steps, count.rows, count.tokens, answered, coverage, dict(count.dropped))
+    files = SpecForgeFiles(
+        folder=folder,
+        commands=steps,
+        rows=count.rows,
+        tokens=count.seen.total(),
+        answer_tokens=count.answers.total(),
+        coverage=vocabulary.coverage,
+        dropped=dict(count.dropped),
+    )
     (folder / README).write_text(readme(files, target, settings), encoding="utf-8")
     return files
+
+
+def _mask_token(target: SpecForgeTarget, settings: SpecForgeSettings, count: RowCount) -> int | None:
+    if settings.method == "eagle3":
+        return None
+    size = target.facts.vocab_size
+    named = target.facts.tokenizer.tokens if target.facts.tokenizer else {}
+    token = settings.mask_token
+    if token is None:
+        return choose_mask_token(count.seen, max(named, default=size - 1) + 1, size, target.special)
+    if 0 <= token < size:
+        return token
+    raise TrainingError(
+        f"mask_token {token} is no token of {target.name}", hint=f"Name one from 0 to {size - 1:,}."
+    )
 
 
 def _put(files: SpecForgeFiles, out: Path) -> SpecForgeFiles:

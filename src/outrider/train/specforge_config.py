@@ -45,7 +45,9 @@ def template_name(text: str) -> str | None:
     return next((name for name, marks in TEMPLATES if all(mark in text for mark in marks)), None)
 
 
-def draft_config(target: SpecForgeTarget, settings: SpecForgeSettings, mask_token: int) -> dict[str, object]:
+def draft_config(
+    target: SpecForgeTarget, settings: SpecForgeSettings, draft_vocab_size: int, mask_token: int | None
+) -> dict[str, object]:
     """The draft's config.json. It is the exported head's too, so it says what vLLM must know: layers read, placeholder."""
     facts = target.facts
     config: dict[str, object] = {
@@ -56,9 +58,9 @@ def draft_config(target: SpecForgeTarget, settings: SpecForgeSettings, mask_toke
         "num_attention_heads": facts.heads,
         "num_key_value_heads": facts.kv_heads,
         "head_dim": facts.head_dim,
-        "num_hidden_layers": settings.layers,
+        "num_hidden_layers": settings.draft_layers,
         "vocab_size": facts.vocab_size,
-        "draft_vocab_size": min(settings.draft_vocab_size, facts.vocab_size),
+        "draft_vocab_size": draft_vocab_size,
         "max_position_embeddings": facts.max_positions or settings.max_length,
         "rms_norm_eps": _text_part(target.config).get("rms_norm_eps", 1e-6),
         "hidden_act": "silu",
@@ -75,15 +77,17 @@ def draft_config(target: SpecForgeTarget, settings: SpecForgeSettings, mask_toke
         for key in ("bos_token_id", "eos_token_id")
         if (value := _text_part(target.config).get(key)) is not None
     }
-    if settings.method == "p-eagle":
+    if mask_token is not None:
         config |= {"ptd_token_id": mask_token, "norm_before_residual": False}
     return config
 
 
-def run_config(target: SpecForgeTarget, settings: SpecForgeSettings, mask_token: int) -> dict[str, object]:
+def run_config(
+    target: SpecForgeTarget, settings: SpecForgeSettings, mask_token: int | None
+) -> dict[str, object]:
     """The file that `specforge train --config` reads. Paths are those of the folder it lies in."""
     model: dict[str, object] = {
-        "target_model_path": target.name if target.index else VIEW,
+        "target_model_path": VIEW,
         "draft_model_config": DRAFT_CONFIG,
         "embedding_key": embedding_key(target),
         "lm_head_key": lm_head_key(target),
@@ -92,7 +96,7 @@ def run_config(target: SpecForgeTarget, settings: SpecForgeSettings, mask_token:
         "aux_hidden_state_layer_ids": [layer - 1 for layer in aux_layers(target)],
         "torch_dtype": "bfloat16",  # its target head has no other
     }
-    if settings.method == "p-eagle":
+    if mask_token is not None:
         model["mask_token_id"] = mask_token
     data: dict[str, object] = {"max_length": settings.max_length, "cache_dir": "cache"}
     data |= {"prompts_path": PROMPTS} if settings.online else {"hidden_states_path": FEATURES}

@@ -20,7 +20,7 @@ from outrider.train.specforge_config import (
     VIEW,
     template_name,
 )
-from outrider.train.specforge_target import VERSION, SpecForgeSettings, SpecForgeTarget, aux_layers
+from outrider.train.specforge_target import VERSION, SpecForgeSettings, SpecForgeTarget, aux_layers, is_hub_id
 
 VOCABULARY, PREPARE = "vocabulary.json", "prepare.py"
 _STATES, _STATE_BYTES = 4, 2  # three layers and the last, in bf16
@@ -45,8 +45,9 @@ class SpecForgeFiles:
 
 def commands(target: SpecForgeTarget, settings: SpecForgeSettings) -> tuple[tuple[str, ...], ...]:
     """Prepare, train, export: argv lists for the folder, in SpecForge's environment."""
-    prepare = ["python", PREPARE, "--target", target.name, "--vocabulary", VOCABULARY, "--mapping", MAPPING]
-    prepare += [] if target.index else ["--view", VIEW]
+    prepare = ["python", PREPARE, f"--target={target.name}", "--view", VIEW]
+    prepare += [f"--revision={target.revision}"] if target.revision and is_hub_id(target.name) else []
+    prepare += ["--vocabulary", VOCABULARY, "--mapping", MAPPING]
     if not settings.online:
         layers = [str(layer) for layer in aux_layers(target)]
         prepare += ["--rows", PROMPTS, "--max-length", str(settings.max_length)]
@@ -88,7 +89,7 @@ The rows are the target's own token ids and loss mask: SpecForge tokenises nothi
 
 1. On the machine that trains: pip install specforge=={VERSION}
 {_needs(files, target, settings)}
-2. Copy this folder there and run: bash launch.sh
+{_target(target)}2. Copy this folder there and run: bash launch.sh
    What follows goes to `specforge train`, for example: bash launch.sh training.num_epochs=3
 3. It leaves the head in `{HEAD}` ({ARCHITECTURE[settings.method]}: config.json and model.safetensors), checkpoints in `{OUTPUT}`.
 4. Copy `{HEAD}` back, name it as `draft.model` of a stack with method {settings.method}, and run: outrider pair write STACK
@@ -106,3 +107,9 @@ def _needs(files: SpecForgeFiles, target: SpecForgeTarget, settings: SpecForgeSe
     disk = f"{size:,.1f} GiB on disk for the target's states (`{FEATURES}`)"
     return f"""   It needs {settings.trainer_gpus} GPU(s) and {disk}; no server.
    A run that was interrupted goes on from its last checkpoint: bash launch.sh training.resume_from={OUTPUT}"""
+
+
+def _target(target: SpecForgeTarget) -> str:
+    if is_hub_id(target.name):
+        return ""
+    return "   The target is read from the folder above: on another machine, copy it and name its place there in launch.sh.\n"

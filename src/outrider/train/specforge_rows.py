@@ -8,94 +8,49 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from outrider.core.errors import TrainingError
-
-
-class AnswerRow(Protocol):
-    """A conversation as token ids; `loss_mask` is 1 where the target wrote."""
-
-    @property
-    def input_ids(self) -> Sequence[int]:
-        """Token ids."""
-        ...
-
-    @property
-    def loss_mask(self) -> Sequence[int]:
-        """0 or 1 for each."""
-        ...
+from outrider.train.rows import Row
 
 
 @dataclass(slots=True)
 class RowCount:
-    """What the rows hold, counted while they are written."""
+    """What the written rows hold: `seen` counts all their tokens by id, `answers` those that the target wrote."""
 
     rows: int = 0
-    tokens: int = 0
-    seen: set[int] = field(default_factory=set)
+    seen: Counter[int] = field(default_factory=Counter)
     answers: Counter[int] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
 
 
-def write_rows(
-    rows: Iterable[AnswerRow] | Path, place: Path, *, vocab_size: int, max_length: int
-) -> RowCount:
-    """Write `rows` (or those of the file it names) as SpecForge's reader wants them, and count.
+def write_rows(rows: Iterable[Row], place: Path, *, vocab_size: int, max_length: int) -> RowCount:
+    """Write `rows` as SpecForge's reader wants them, and count.
 
     SpecForge uses the first `max_length` tokens of a row, and drops it if no answer is among them: such rows are left out.
 
     Raises:
-        TrainingError: a row is none, or has tokens that the target does not have; OSError.
+        TrainingError: a row has tokens that the target does not have; OSError.
     """
     count = RowCount()
     with place.open("w", encoding="utf-8") as file:
-        for input_ids, loss_mask in _pairs(rows):
-            ids, mask = list(input_ids), list(loss_mask)
-            if len(ids) != len(mask) or not all(0 <= token < vocab_size for token in ids):
+        for row in rows:
+            if max(row.input_ids) >= vocab_size:
                 raise TrainingError(
-                    f"row {count.rows + count.dropped.total() + 1} is not one of a target with {vocab_size:,} tokens",
+                    f"the rows hold token {max(row.input_ids):,}, the target has {vocab_size:,}",
                     hint="Rows and target belong together: write the answers with this target.",
                 )
-            used = ids[:max_length]
-            answer = [token for token, counts in zip(used, mask, strict=False) if counts]
+            used = row.input_ids[:max_length]
+            answer = [token for token, counts in zip(used, row.loss_mask, strict=False) if counts]
             if not answer:
-                count.dropped["no answer within max_length" if any(mask) else "no answer"] += 1
+                count.dropped["no answer within max_length" if row.answer_tokens else "no answer"] += 1
                 continue
             count.rows += 1
-            count.tokens += len(used)
             count.seen.update(used)
             count.answers.update(answer)
-            file.write(json.dumps({"input_ids": ids, "loss_mask": mask}) + "\n")
+            file.write(json.dumps({"input_ids": row.input_ids, "loss_mask": row.loss_mask}) + "\n")
         file.flush()
         os.fsync(file.fileno())
     return count
-
-
-def draft_vocabulary(answers: Mapping[int, int], size: int, target_size: int) -> tuple[list[int], float]:
-    """The `size` most frequent ids of the answers, ascending (filled up with the lowest others), and their share of all."""
-    size = min(size, target_size)
-    ids = sorted(answers, key=lambda token: (-answers[token], token))[:size]
-    chosen = set(ids)
-    ids += [token for token in range(target_size) if token not in chosen][: size - len(ids)]
-    covered = sum(answers[token] for token in chosen)
-    return sorted(ids), covered / max(1, sum(answers.values()))
-
-
-def _pairs(rows: Iterable[AnswerRow] | Path) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-    if not isinstance(rows, Path):
-        yield from ((row.input_ids, row.loss_mask) for row in rows)
-        return
-    with rows.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                row = json.loads(line)
-                yield row["input_ids"], row["loss_mask"]
-            except (ValueError, TypeError, KeyError) as error:
-                raise TrainingError(
-                    f"{rows}, line {number}: not a row of token ids and loss mask",
-                    hint="Write the answers anew.",
-                ) from error

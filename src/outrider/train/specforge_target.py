@@ -6,7 +6,8 @@ Source: SpecForge 0.2.0, `config/schema.py`, `algorithms/eagle3` and `algorithms
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +16,7 @@ from outrider.stack.facts import ModelFacts
 from outrider.stack.pair_heads import default_aux_layers
 
 VERSION = "0.2.0"
-_LAYERS = {"eagle3": 1, "p-eagle": 4}
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _FLOATS = frozenset({"BF16", "F16", "F32"})
 
 
@@ -25,17 +26,18 @@ class SpecForgeSettings:
 
     `features`: "offline" keeps the target's states of all rows on disk first (EAGLE-3 alone, one GPU is enough); "online" has
     SGLang make them while the head trains (two GPUs at least). None: offline for EAGLE-3, online for P-EAGLE.
-    `depth`: steps unrolled in training (EAGLE-3: 7, P-EAGLE: 8). `mask_token`: P-EAGLE's placeholder; None: a token no row holds.
+    `draft_vocab_size` 0: all of the target's. `depth`: tokens ahead that are trained; None: SpecForge's own (7; P-EAGLE 8).
+    `mask_token`: what P-EAGLE reads where there is no token yet; None: one that no row holds.
     """
 
     method: Literal["eagle3", "p-eagle"] = "eagle3"
     features: Literal["offline", "online"] | None = None
-    draft_vocab_size: int = 32_000
-    draft_layers: int | None = None
+    draft_vocab_size: int = 8192
+    draft_layers: int = 1
     depth: int | None = None
     mask_token: int | None = None
     max_length: int = 2048
-    epochs: int = 10
+    epochs: int = 8
     batch_size: int = 1
     learning_rate: float = 1e-4
     seed: int = 0
@@ -47,35 +49,46 @@ class SpecForgeSettings:
         """Whether SGLang makes the target's states while the head trains."""
         return self.features == "online" or (self.features is None and self.method == "p-eagle")
 
-    @property
-    def layers(self) -> int:
-        """Decoder layers of the draft."""
-        return self.draft_layers or _LAYERS[self.method]
-
 
 @dataclass(frozen=True, slots=True)
 class SpecForgeTarget:
-    """What is known of the target. `config`: its config.json; `index`: whether its weights come with an index file."""
+    """What is known of the target.
+
+    `name`: what the machine that trains calls it, a hub id or a whole path; `revision`: of a hub id. `config`: its config.json.
+    `weight_files`: its safetensors files; `index`: whether a file beside them says which tensor lies in which. `special`: tokens
+    that no text has.
+    """
 
     name: str
+    revision: str
     facts: ModelFacts
     config: Mapping[str, object]
     chat_template: str
     weight_files: tuple[str, ...]
     index: bool
+    special: tuple[int, ...]
+
+
+def is_hub_id(name: str) -> bool:
+    """Whether `name` is one of a hub's (`org/name`), which any machine can fetch."""
+    return _HUB_ID.fullmatch(name) is not None
 
 
 def refuse_settings(settings: SpecForgeSettings) -> None:
     """Raises TrainingError for what SpecForge 0.2.0 cannot do."""
     counts = {
-        "draft_vocab_size": settings.draft_vocab_size,
         "max_length": settings.max_length,
         "epochs": settings.epochs,
         "batch_size": settings.batch_size,
         "trainer_gpus": settings.trainer_gpus,
         "capture_gpus": settings.capture_gpus,
-        "draft_layers": settings.layers,
+        "draft_layers": settings.draft_layers,
+        "depth": 1 if settings.depth is None else settings.depth,
     }
+    if settings.draft_vocab_size < 0:
+        raise TrainingError(
+            "draft_vocab_size is below 0", hint="Give a whole number; 0 means all of the target's."
+        )
     if low := [name for name, value in counts.items() if value < 1]:
         raise TrainingError(f"{', '.join(low)} must be at least 1", hint="Give whole numbers from 1 up.")
     if settings.method == "p-eagle" and not settings.online:
@@ -88,9 +101,9 @@ def refuse_settings(settings: SpecForgeSettings) -> None:
             f"SpecForge {VERSION} trains online with one row a step and GPU, not {settings.batch_size}",
             hint="Set batch_size 1; more trainer GPUs make the batch larger.",
         )
-    if settings.method == "eagle3" and settings.layers != 1:
+    if settings.method == "eagle3" and settings.draft_layers != 1:
         raise TrainingError(
-            f"SpecForge {VERSION} trains EAGLE-3 drafts of one layer, not {settings.layers}",
+            f"SpecForge {VERSION} trains EAGLE-3 drafts of one layer, not {settings.draft_layers}",
             hint="Leave draft_layers out, or train with Outrider's own trainer.",
         )
 
@@ -98,11 +111,6 @@ def refuse_settings(settings: SpecForgeSettings) -> None:
 def refuse_target(target: SpecForgeTarget) -> None:
     """Raises TrainingError for a target that SpecForge 0.2.0 cannot read."""
     own = "Train with Outrider's own trainer (leave --backend out)."
-    if target.name.startswith(("-", ".", "~")) or not target.name.strip():
-        raise TrainingError(
-            f"{target.name!r} does not name the target for another machine",
-            hint="Name it by its hub id, or by the whole path of its folder there.",
-        )
     if target.facts.multimodal:
         raise TrainingError(f"{target.name}: SpecForge {VERSION} trains drafts of text models only", hint=own)
     if not target.weight_files or (len(target.weight_files) > 1 and not target.index):
@@ -151,22 +159,3 @@ def aux_layers(target: SpecForgeTarget) -> tuple[int, ...]:
         f"{target.name} has {target.facts.layers} layers: too few for the three that a draft reads",
         hint="Take a target of at least 8 layers.",
     )
-
-
-def mask_token(target: SpecForgeTarget, settings: SpecForgeSettings, seen: Collection[int]) -> int:
-    """P-EAGLE's placeholder: an id without a token if there is one, else the highest that no row holds (`seen` are those).
-
-    Raises TrainingError when the settings name none of the target's.
-    """
-    size = target.facts.vocab_size
-    if settings.mask_token is not None:
-        if not 0 <= settings.mask_token < size:
-            raise TrainingError(
-                f"mask_token {settings.mask_token} is no token of {target.name}",
-                hint=f"Name one from 0 to {size - 1:,}.",
-            )
-        return settings.mask_token
-    named = target.facts.tokenizer.tokens if target.facts.tokenizer else {}
-    free = [token for token in range(size) if token not in seen]
-    unnamed = [token for token in free if named and token not in named]
-    return unnamed[0] if unnamed else free[-1] if free else size - 1
