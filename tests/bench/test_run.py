@@ -1,5 +1,6 @@
 """The run: what fails stands alone, what is done stays done. Scripted servers and loads; the real ones are in tests/engine."""
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from outrider.engines.sim.adapter import SimEngine
 from outrider.measure.load import LoadPlan, LoadResult
 from outrider.measure.prompts import Prompt, PromptSet
 from outrider.measure.records import RequestRecord, TokenEvent
+from outrider.measure.warmup import WarmUp
 from outrider.stack.load import load_stack
 
 ABOUT = RunDocument(
@@ -118,7 +120,15 @@ def bench(folder: Path, script: Script, said: list[str], trials: int = 2) -> Ben
     prompts = PromptSet("toy", tuple(Prompt(f"toy/{n}", ("hello",)) for n in range(4)), "toy", "0" * 64)
     settings = ABOUT.settings.model_copy(update={"trials": trials})
     plan = BenchPlan(tuple(plan_arms(load_stack(None), (), 1)), (prompts,), settings)
-    return Bench(plan, RunFolder(folder), script, SimEngine(), script.start, said.append)
+    return Bench(
+        plan,
+        RunFolder(folder),
+        script,
+        SimEngine(),
+        script.start,
+        said.append,
+        warm=lambda plan, say: WarmUp((1.0, 1.0)),
+    )
 
 
 def states(folder: Path, trials: int = 2) -> dict[str, str]:
@@ -184,6 +194,52 @@ def test_a_generator_that_dies_costs_one_cell(tmp_path: Path) -> None:
     """One cell failed, three stand."""
     bench(tmp_path, Script(fail_at=1), []).run(ABOUT)
     assert [reason for reason in states(tmp_path).values() if reason] == ["the load generator died"]
+
+
+def test_each_cell_is_warmed_before_its_load(tmp_path: Path) -> None:
+    """With the load's own plan, on its server; the waves are said, kept with the cell, and in the document; no natural end is."""
+    script, said = Script(), list[str]()
+    order: list[tuple[str, int, int]] = []
+
+    def warm(plan: LoadPlan, say: Callable[[str], None]) -> WarmUp:
+        order.append((plan.url, plan.concurrency, script.loads))
+        say("warm-up: 8.0 s")
+        return WarmUp((8.0, 2.0, 1.0), "still changing") if len(order) == 1 else WarmUp((8.0, 2.0, 2.1))
+
+    made = bench(tmp_path, script, said)
+    made.warm = warm
+    settings = made.plan.settings.model_copy(update={"natural_end_prompts": 2})
+    made.plan = BenchPlan(made.plan.arms, made.plan.prompt_sets, settings)
+    sets = [PromptSetInfo(name="toy", prompts=4, source="toy", sha256="0" * 64)]
+    arms = [arm.described() for arm in made.plan.arms]
+    made.run(ABOUT.model_copy(update={"arms": arms, "prompt_sets": sets}))
+    # Two cells with their natural ends between: each warm-up stands before its own load.
+    assert [loads for _, _, loads in order] == [0, 2, 4, 5]
+    assert {(url, concurrency) for url, concurrency, _ in order} == {("http://127.0.0.1:9", 1)}
+    found = build(RunFolder(tmp_path))
+    trials = [trial for cell in found.cells for trial in cell.trials]
+    assert [trial.warmup is not None and len(trial.warmup.waves_s) for trial in trials] == [3] * 4
+    assert [trial.warmup.unsettled for trial in trials if trial.warmup] == ["still changing", "", "", ""]
+    natural = RunFolder(tmp_path).load(CellKey("baseline", "toy", 0, 1))
+    assert natural is not None
+    assert natural.warmup is None
+    lines = [line for line in said if line.startswith("[1/6]")]
+    assert "[1/6] baseline · toy · 1 at once · trial 1: warm-up: 8.0 s\r" in lines
+    assert any("did not settle: still changing (8.0, 2.0, 1.0 s)" in line for line in lines)
+    assert any("3 requests, warm-up of 8.0, 2.0, 1.0 s (" in line for line in lines)
+
+
+def test_a_cell_of_before_the_waves_is_read(tmp_path: Path) -> None:
+    """A folder of an older Outrider tells no warm-up: its cells are read as they are."""
+    bench(tmp_path, Script(), []).run(ABOUT)
+    path = tmp_path / "cells" / "baseline.toy.c1.t1.json"
+    stored = json.loads(path.read_text())
+    del stored["warmup"]
+    path.write_text(json.dumps(stored))
+    run = RunFolder(tmp_path).load(CellKey("baseline", "toy", 1, 1))
+    assert run is not None
+    assert run.warmup is None
+    assert run.load is not None
 
 
 def test_other_settings_are_refused_more_trials_are_not(tmp_path: Path) -> None:

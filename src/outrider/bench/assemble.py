@@ -6,20 +6,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from outrider.bench.acceptance import acceptance, counted
-from outrider.bench.document import Cell, Figures, NaturalEnd, Quantiles, TextDifference, Trial
+from outrider.bench.document import Cell, Figures, NaturalEnd, Quantiles, TextDifference, Trial, WarmUp
 from outrider.bench.figures import CellData, CellPrice, FigureRules, figures, verdict
+from outrider.bench.silences import silences
 from outrider.measure.records import RequestRecord
 
 
 @dataclass(frozen=True, slots=True)
 class TrialData:
-    """One trial of a cell: its number, its place in the run, when it began (ISO 8601), what was measured or why it failed."""
+    """One trial of a cell: its number, its place in the run, when it began (ISO 8601), what was measured or why it failed.
+
+    `warmup`: what was sent before it, None where that is not known.
+    """
 
     trial: int
     order: int
     started: str
     data: CellData | None = None
     failed: str = ""
+    warmup: WarmUp | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,15 @@ def _trial(trial: TrialData, price: CellPrice | None, rules: FigureRules | None)
     if trial.data is None or not trial.data.load.records:
         return Trial(**head, failed=trial.failed or "no records")
     found = figures([trial.data], price, rules)
-    return Trial(**head, figures=_without_curves(found), failed=trial.failed or verdict(found, rules))
+    load = trial.data.load
+    return Trial(
+        **head,
+        figures=_without_curves(found),
+        failed=trial.failed or verdict(found, rules),
+        length_s=load.ended_s - load.began_s,
+        silences=silences(load.records, trial.data.concurrency, load.began_s),
+        warmup=trial.warmup,
+    )
 
 
 def _without_curves(found: Figures) -> Figures:

@@ -59,7 +59,9 @@ def _data(run: CellRun, draft_length: int) -> CellData | None:
 
 
 def _trial(run: CellRun, draft_length: int) -> TrialData:
-    return TrialData(run.key.trial, run.order, run.started, _data(run, draft_length), run.reason)
+    sent = run.warmup
+    warmup = document.WarmUp(waves_s=list(sent.waves_s), unsettled=sent.unsettled) if sent else None
+    return TrialData(run.key.trial, run.order, run.started, _data(run, draft_length), run.reason, warmup)
 
 
 def _natural(folder: RunFolder, key: CellKey, draft_length: int, rules: FigureRules) -> document.NaturalEnd:

@@ -110,14 +110,41 @@ class Figures(_Strict):
     warnings: list[str] = Field(default_factory=list)
 
 
+class WarmUp(_Strict):
+    """Waves sent before a trial, seconds of each; `unsettled` says why they ended before two in a row took the same time."""
+
+    waves_s: list[float] = Field(default_factory=list)
+    unsettled: str = ""
+
+
+class Silence(_Strict):
+    """A time in which every stream under way stood still, far longer than a step takes.
+
+    at_s: its begin, from the trial's first request. first_wave: while the first requests were under way. prefill: a request
+    waited for its first token meanwhile, so a long prompt may be the reason.
+    """
+
+    at_s: float
+    length_ms: float
+    first_wave: bool
+    prefill: bool
+
+
 class Trial(_Strict):
-    """One run of a cell on one start of the server; `order` is its place in the whole run (1 is first)."""
+    """One run of a cell on one start of the server; `order` is its place in the whole run (1 is first).
+
+    length_s: from the first request's start to the last one's end. silences: the longest, in order of time. warmup: None
+    where it is not known.
+    """
 
     trial: int
     order: int
     started: str
     figures: Figures | None = None
     failed: str = ""
+    length_s: float | None = None
+    silences: list[Silence] = Field(default_factory=list)
+    warmup: WarmUp | None = None
 
 
 class Cell(_Strict):

@@ -214,7 +214,7 @@ def peak_tok_s(events: Sequence[tuple[float, int]], window: Window) -> float:
 
 
 def _step_ms(rates: _Rates, drafts: Acceptance, coarse: bool) -> float | None:
-    """Mean time of a step. Coarse chunks hide its edges, not its mean: time per token × the tokens that the engine counted a step."""
+    """Mean time of a step. Coarse chunks hide its edges, not its mean: time per token × the engine's tokens a step."""
     if not rates.steps_s:
         return None
     gap = fmean(rates.steps_s) * 1e3

@@ -31,6 +31,7 @@ from outrider.core.files import put_whole
 from outrider.measure.counters import CounterTrace
 from outrider.measure.load import LoadResult
 from outrider.measure.record_files import read_records, write_records
+from outrider.measure.warmup import WarmUp
 
 SCHEMA = "outrider/bench-cell/v1"
 
@@ -38,7 +39,7 @@ SCHEMA = "outrider/bench-cell/v1"
 @dataclass(frozen=True, slots=True)
 class CellRun:
     """One cell as it was run. Without `load` it failed, for `reason`. `token_parts` maps a prompt's id to the token at which
-    its greedy text parts from the baseline's (natural-end cells of arms with a draft)."""
+    its greedy text parts from the baseline's (natural-end cells of arms with a draft). `warmup`: None where none was sent."""
 
     key: CellKey
     order: int
@@ -49,6 +50,7 @@ class CellRun:
     load: LoadResult | None = None
     trace: CounterTrace = field(default_factory=CounterTrace)
     token_parts: Mapping[str, int] = field(default_factory=dict)
+    warmup: WarmUp | None = None
 
 
 _CELL = TypeAdapter(CellRun)

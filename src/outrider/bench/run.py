@@ -26,6 +26,7 @@ from outrider.measure.load import LoadPlan, LoadResult, LoadRunner
 from outrider.measure.prompts import PromptSet
 from outrider.measure.sampling import CounterSampler
 from outrider.measure.texts import count_tokens
+from outrider.measure.warmup import WarmUp, warm_up, waves_words
 
 NATURAL_CONCURRENCY = 4
 SERVER_STARTS = 2  # a server that dies is started once more within a block
@@ -88,7 +89,10 @@ class BenchPlan:
 
 @dataclass
 class Bench:
-    """One run into one folder. `say` prints a line; `started_s` and the cells done so far give the time left."""
+    """One run into one folder. `say` prints a line; `started_s` and the cells done so far give the time left.
+
+    `warm` sends a plan's warm-up waves before its load: see `outrider.measure.warmup`.
+    """
 
     plan: BenchPlan
     folder: RunFolder
@@ -98,6 +102,7 @@ class Bench:
     say: Callable[[str], None]
     start_timeout_s: float = 1800.0
     clock: Callable[[], float] = time.monotonic
+    warm: Callable[[LoadPlan, Callable[[str], None]], WarmUp] = warm_up
     _server: Server | None = None
     _done: list[float] = field(default_factory=list)
     _order: int = 0
@@ -183,9 +188,10 @@ class Bench:
 
     def _cell(
         self, key: CellKey, server: Server, head: str
-    ) -> tuple[LoadResult, CounterTrace, dict[str, int]]:
+    ) -> tuple[LoadResult, CounterTrace, dict[str, int], WarmUp | None]:
         plan = self._load_plan(key, server)
         work = self.folder.inside("work", key.id, "x").parent
+        warmed = self._warmed(plan, head) if key.concurrency else None
 
         def progress(done: int, of: int) -> None:
             self.say(f"{head}: {done} of {of} requests\r")
@@ -198,7 +204,14 @@ class Bench:
             )
             what = "the server ended" if not server.alive else "no request was answered"
             raise MeasurementError(f"{what}: {' '.join(words) or 'it said nothing'}")
-        return load, sampler.trace(), self._token_parts(key, load, server)
+        return load, sampler.trace(), self._token_parts(key, load, server), warmed
+
+    def _warmed(self, plan: LoadPlan, head: str) -> WarmUp:
+        found = self.warm(plan, lambda line: self.say(f"{head}: {line}\r"))
+        if found.unsettled:
+            waves = f" ({waves_words(found.waves_s)})" if found.waves_s else ""
+            self.say(f"{head}: the warm-up did not settle: {found.unsettled}{waves}; measured all the same")
+        return found
 
     def _load_plan(self, key: CellKey, server: Server) -> LoadPlan:
         settings = self.plan.settings
@@ -282,4 +295,5 @@ def _outcome(run: CellRun) -> str:
     span = run.load.ended_s - run.load.began_s
     bad = len(run.load.records) - len(good)
     rate = f"{tokens / span:.1f} tok/s" if span > 0 else f"{tokens} tokens"
-    return f"{rate}, {len(good)} requests" + (f", {bad} FAILED" if bad else "")
+    warmed = f", warm-up of {waves_words(run.warmup.waves_s)}" if run.warmup and run.warmup.waves_s else ""
+    return f"{rate}, {len(good)} requests" + (f", {bad} FAILED" if bad else "") + warmed

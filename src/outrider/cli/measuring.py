@@ -163,7 +163,7 @@ OPTIONS: Mapping[str, Callable[[Any], Any]] = {
     "warmup": click.option(
         "--warmup",
         type=click.IntRange(1),
-        help="Uncounted requests before each cell; default: as many as run at once, 2 or more.",
+        help="Uncounted requests before each cell, after the warm-up waves; default: as many as run at once, 2 or more.",
     ),
     "output_tokens": click.option(
         "--output-tokens",
