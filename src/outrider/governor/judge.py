@@ -68,12 +68,12 @@ class Judge:
     def assess(self, state: GovernorState, draft: str) -> Assessment:
         """A draft in force, at the batch of late."""
         rung, record, settings = self.ladder[draft], state.records[draft], self.settings
-        step = state.times.at(draft, state.running, state.at_s, settings)
+        step = state.times.at(draft, state.running)
         if not rung.drafts:
             return Assessment(draft, Verdict.FAIR, step=step)
         seen = self._seen(state, record, settings.window_requests, settings.window_s)
         cost_seen = self._seen(state, record, settings.cost_window_requests, settings.cost_window_s)
-        even = break_even(state.times, self.ladder, draft, state.running, state.at_s, settings)
+        even = break_even(state.times, self.ladder, draft, state.running)
         return Assessment(
             draft,
             self._verdict(state, rung, (seen, cost_seen), even),
@@ -105,10 +105,15 @@ class Judge:
                 return Verdict.LOW
         elif not even.known and self._surely_under(_gain(seen.per_step), self.floor_gain(rung)):
             return Verdict.LOW
-        if any(self.surely_costs(one, even.known) for one in found):
-            alone = break_even_alone(state.times, self.ladder, rung.draft, state.at_s, self.settings)
-            return Verdict.COSTS if seen.per_step.value > (alone or BARE) else Verdict.LOW
+        if any(self.surely_costs(one, even) for one in found):
+            loaded = self.blame(state, rung.draft, seen.per_step) is Reason.LOAD
+            return Verdict.COSTS if loaded else Verdict.LOW
         return Verdict.FAIR
+
+    def blame(self, state: GovernorState, draft: str, per_step: Measured) -> Reason:
+        """Why a draft costs: load, if what is accepted would pay at the smallest batch that is known; else acceptance."""
+        alone = break_even_alone(state.times, self.ladder, draft)
+        return Reason.LOAD if per_step.value > (alone or BARE) else Reason.ACCEPTANCE
 
     def needed_gain(self, rung: Rung, even: BreakEven) -> float | None:
         """What acceptance must bring: by the manifest, else by the break-even, else the floor that is set."""
@@ -129,11 +134,14 @@ class Judge:
         sure = seen.per_step.value - self.settings.confidence_z * seen.per_step.error
         return even.at_most is not None and sure > even.at_most
 
-    def surely_costs(self, seen: Evidence, even: Measured | None) -> bool:
-        """Slower than no draft, beyond noise and by more than the margin."""
-        found = worth(seen, even)
-        if found is None:
+    def surely_costs(self, seen: Evidence, even: BreakEven) -> bool:
+        """Slower than no draft, beyond noise and by more than the margin; or below the least that a step of its can cost."""
+        if seen.per_step is None:
             return False
+        found = worth(seen, even.known)
+        if found is None:
+            sure = seen.per_step.value + self.settings.confidence_z * seen.per_step.error
+            return even.at_least is not None and sure < even.at_least
         return (
             found.value < -math.log1p(self.settings.margin)
             and found.value + self.settings.confidence_z * found.error < 0
@@ -145,17 +153,17 @@ class Judge:
         seen = evidence(newest(record.credits, settings.probe_requests, -math.inf))
         if seen.requests < settings.probe_requests or seen.gain is None or seen.per_step is None:
             return None
-        even = break_even(state.times, self.ladder, rung.draft, state.running, state.at_s, settings)
+        even = break_even(state.times, self.ladder, rung.draft, state.running)
         longer = evidence(record.credits)
         if not self._load_allows(state, longer, even):
             return None
-        if self.surely_costs(seen, even.known) or not self._accepted_again(rung, seen, even):
+        if self.surely_costs(seen, even) or not self._accepted_again(rung, seen, even):
             return None
         return None if self._surely_slower(state, rung.draft, longer) else seen
 
     def worth_probing(self, state: GovernorState, rung: Rung) -> bool:
         """Whether good probes could bring a draft back at this batch: probes cost as well, most where the load is high."""
-        even = break_even(state.times, self.ladder, rung.draft, state.running, state.at_s, self.settings)
+        even = break_even(state.times, self.ladder, rung.draft, state.running)
         brought = Evidence(per_step=state.records[rung.draft].left_per_step)
         return self._load_allows(state, brought, even, sure=False)
 
@@ -172,7 +180,7 @@ class Judge:
             record = state.records[rung.draft]
             if record.left is not Reason.LOAD:
                 continue
-            theirs = break_even(state.times, self.ladder, rung.draft, state.running, state.at_s, settings)
+            theirs = break_even(state.times, self.ladder, rung.draft, state.running)
             found = worth(seen, even.known or theirs.known)
             if found is not None:
                 noise = settings.confidence_z * found.error if sure else 0.0
@@ -201,9 +209,7 @@ class Judge:
         now = evidence(state.records[state.draft].credits)
         if seen.per_step is None or now.per_step is None or not self.ladder[state.draft].drafts:
             return False
-        mine, theirs = (
-            state.times.at(name, state.running, state.at_s, self.settings) for name in (draft, state.draft)
-        )
+        mine, theirs = (state.times.at(name, state.running) for name in (draft, state.draft))
         value = math.log(seen.per_step.value / now.per_step.value)
         errors = [seen.per_step.relative, now.per_step.relative]
         if mine and theirs:

@@ -23,7 +23,7 @@ from outrider.governor.decision import Decision, Turn, alerts
 from outrider.governor.estimator import Measured
 from outrider.governor.judge import Assessment, Judge, Verdict
 from outrider.governor.ladder import Ladder, Rung
-from outrider.governor.probing import probe_share, round_of
+from outrider.governor.probing import probe_share, turn_of
 from outrider.governor.reasons import Reason
 from outrider.governor.settings import PolicySettings
 from outrider.governor.snapshot import Snapshot
@@ -98,7 +98,7 @@ class Policy:
     def _after_trial(self, state: GovernorState, trial: Trial) -> _Move | None:
         found = trials.told(state, trial, self.judge)
         if found:
-            return _Move(trial.draft, Reason.TRIAL_OVER, words.of_trial(trial, found[0].value, found[1]))
+            return _Move(trial.draft, Reason.TRIAL_OVER, words.of_trial(trial, found))
         if state.at_s - trial.began_s >= self.settings.trial_s:
             return _Move(trial.draft, Reason.TRIAL_OVER, "no batch ran wholly without a draft meanwhile")
         return None
@@ -134,27 +134,27 @@ class Policy:
         trial = trials.due(state, seen, self.judge)
         if trial is None:
             return None
-        why = f"how long a step without a draft takes at {words.at_once(state.running)} is not known"
+        why = f"how long a step without a draft takes with {words.running(state.running)} is not known"
         return _Move(self.ladder.floor, Reason.TRIAL, why, trial=trial)
 
     # ---- the state of things
 
     def _settled(self, state: GovernorState) -> GovernorState:
-        """A trial that found the draft slower than none is the answer itself: the floor stays in force, for load."""
+        """A trial that found the draft slower than none is the answer itself: the floor stays in force."""
         trial = state.trial
         found = trials.told(state, trial, self.judge) if trial else None
-        if trial is None or found is None or not trials.slower(trial, found[0], self.judge):
+        if trial is None or found is None or not found.slower:
             return state
-        record = state.records[trial.draft]
+        reason = self.judge.blame(state, trial.draft, trial.per_step)
         left = replace(
-            record,
-            left=Reason.LOAD,
+            state.records[trial.draft],
+            left=reason,
             left_s=state.at_s,
-            left_running=found[1],
+            left_running=found.running,
             left_per_step=trial.per_step,
         )
-        why = words.of_trial(trial, found[0].value, found[1])
-        return replace(state, trial=None, reason=Reason.LOAD, why=why).with_records({trial.draft: left})
+        why = words.of_trial(trial, found)
+        return replace(state, trial=None, reason=reason, why=why).with_records({trial.draft: left})
 
     def _not_yet(self, state: GovernorState) -> str:
         if state.spell is None or state.pinned is not None:
@@ -216,7 +216,7 @@ class Policy:
         above = [rung for rung in self.ladder.above(state.draft) if self.judge.worth_probing(state, rung)]
         if not above:
             return None
-        return above[round_of(state.at_s - state.since_s, len(above), self.settings)]
+        return above[turn_of(state.at_s - state.since_s, len(above), self.settings)]
 
 
 _PINNED = "an operator pinned it"

@@ -28,6 +28,10 @@ def probe_share(requests_per_s: float, settings: PolicySettings) -> float:
     return min(max(share, settings.probe_share_min), settings.probe_share_max)
 
 
-def round_of(seconds: float, drafts: int, settings: PolicySettings) -> int:
-    """Which of several drafts (0-based) is probed, this long after the last switch: they take turns, the first goes first."""
-    return int(seconds // settings.probe_round_s) % drafts if drafts else 0
+def turn_of(seconds: float, drafts: int, settings: PolicySettings) -> int:
+    """Which of several drafts (0-based) is probed, this long after the last switch.
+
+    A round is cut in three: two parts are the first one's, the draft that is wanted most; the others share the third, by turns.
+    """
+    part = int(seconds // (settings.probe_round_s / 3))
+    return 0 if part % 3 < 2 or drafts < 2 else 1 + part // 3 % (drafts - 1)

@@ -29,7 +29,7 @@ class PolicySettings:
     min_requests: int = _setting(
         6, 1, 256, "Fewer drafted requests than this say nothing: undefined is not low."
     )
-    sustained_s: float = _setting(4.0, 0, 3600, "A draft must have been judged bad for this long …")
+    sustained_s: float = _setting(3.0, 0, 3600, "A draft must have been judged bad for this long …")
     sustained_requests: int = _setting(6, 0, 10_000, "… and over so many more requests, before it is left.")
     baseline_share: float = _setting(
         0.5,
@@ -67,7 +67,7 @@ class PolicySettings:
         1,
         "Without a draft for a while, where it may be quicker and nobody knows how long such a step takes.",
     )
-    trial_s: float = _setting(40.0, 2, 3600, "A trial that has not told by then is given up.")
+    trial_s: float = _setting(30.0, 2, 3600, "A trial that has not told by then is given up.")
     assumed_break_even: float = _setting(
         2.0,
         1,
@@ -79,7 +79,7 @@ class PolicySettings:
         15.0, 1, 600, "The share of probes is such that a round of this length brings them."
     )
     probe_share_min: float = _setting(0.01, 0, 1, "Share of new requests that are probes, at least …")
-    probe_share_max: float = _setting(0.25, 0, 1, "… and at most.")
+    probe_share_max: float = _setting(0.33, 0, 1, "… and at most (where a request a second comes, or fewer).")
     shun_s: float = _setting(
         300.0, 0, 86_400, "A rung that was left as bad is passed over, on the way down, for this long."
     )

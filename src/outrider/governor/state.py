@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from outrider.governor.costs import StepTimes, joined
+from outrider.governor.costs import StepTimes, readings_of
 from outrider.governor.drift import Drift
 from outrider.governor.estimator import Measured, evidence, judgeable
 from outrider.governor.exact import ExactRun
 from outrider.governor.ladder import Ladder
 from outrider.governor.reasons import Reason
 from outrider.governor.settings import PolicySettings
-from outrider.governor.snapshot import Credit, Snapshot, StepReading
+from outrider.governor.snapshot import Credit, Snapshot
 
 KEPT_S = 1800.0
 ARRIVALS_MEMORY_S = 20.0
@@ -145,14 +145,14 @@ def absorb(
             mine = (one for one in credits if one.draft == rung.draft)
             records[rung.draft] = records[rung.draft].with_credits(mine, settings)
     readings = [one for one in snapshot.steps if one.draft in records]
-    readings += _readings(credits, state, ladder.floor, settings)
+    readings += readings_of(credits, (state.draft, state.since_s), ladder.floor, settings)
     ended = sum(one.requests for one in credits if one.draftable is not False)
     fade = math.exp(-passed / RUNNING_MEMORY_S)
     return replace(
         state,
         at_s=snapshot.at_s,
         records=records,
-        times=state.times.plus(readings, settings),
+        times=state.times.plus(readings, snapshot.at_s, settings),
         arrivals_per_s=state.arrivals_per_s * math.exp(-passed / ARRIVALS_MEMORY_S)
         + ended / ARRIVALS_MEMORY_S,
         running=snapshot.running
@@ -171,29 +171,6 @@ def _new_life(state: GovernorState, snapshot: Snapshot) -> GovernorState:
     return replace(
         state, life=snapshot.life, records=records, spell=None, trial=None, tried={}, times=StepTimes()
     )
-
-
-def _readings(
-    credits: Iterable[Credit], state: GovernorState, floor: str, settings: PolicySettings
-) -> list[StepReading]:
-    """T of each request that tells: it was drafted, or had no draft to be.
-
-    Where nobody says what the others in its batch ran with, only requests of the draft in force count, dispatched since it is.
-    """
-    found = []
-    for one in credits:
-        if not (one.steps and one.decode_s and one.running) or one.draftable is False:
-            continue
-        if not (one.speculated or judgeable(one) or one.draft == floor):
-            continue
-        alike = one.alike_ratio
-        if alike is None:
-            alike = 1.0 if one.draft == state.draft and one.started_s >= state.since_s else 0.0
-        if alike >= settings.alike_ratio:
-            found.append(
-                StepReading(one.draft, one.ended_s, one.running, one.decode_s / one.steps, one.steps)
-            )
-    return joined(found)
 
 
 def _longer(state: GovernorState, credits: Iterable[Credit]) -> Spell | None:

@@ -7,9 +7,10 @@ much longer with the batch that it may well cost.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
-from outrider.governor.costs import break_even, bucket
-from outrider.governor.estimator import Evidence, Measured
+from outrider.governor.costs import BreakEven, break_even, bucket
+from outrider.governor.estimator import Evidence
 from outrider.governor.judge import Assessment, Judge, Verdict
 from outrider.governor.state import GovernorState, Trial
 
@@ -31,25 +32,32 @@ def due(state: GovernorState, seen: Assessment, judge: Judge) -> Trial | None:
         return None
     if state.at_s - state.since_s < settings.dwell_s or seen.cost_seen.requests < settings.window_requests:
         return None  # what ends first ran quickest: it would speak for the draft
-    batch, alone = state.times.known(state.draft, state.at_s, settings)[0]
+    batch, alone = state.times.known(state.draft)[0]
     if batch <= ALONE and per_step.value > settings.assumed_break_even * max(step.value / alone.value, 1.0):
         return None
     return Trial(state.draft, state.at_s, state.running, per_step)
 
 
-def told(state: GovernorState, trial: Trial, judge: Judge) -> tuple[Measured, float] | None:
-    """The break-even and the batch it is of, at the batch of late or at the one it began with; None: not told yet.
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a trial told of a draft: the break-even at a batch; whether the draft is surely slower or faster than none."""
+
+    even: BreakEven
+    running: float
+    slower: bool
+    faster: bool
+
+
+def told(state: GovernorState, trial: Trial, judge: Judge) -> Told | None:
+    """At the batch of late or at the one it began with; None: not told yet. When its time is over, what is known is told.
 
     Without a draft requests take another time, so that the batch moves while it lasts.
     """
+    brought = Evidence(requests=1, per_step=trial.per_step)
+    over = state.at_s - trial.began_s >= judge.settings.trial_s
     for running in (state.running, trial.running):
-        found = break_even(state.times, judge.ladder, trial.draft, running, state.at_s, judge.settings).known
-        if found is not None:
-            return found, running
+        even = break_even(state.times, judge.ladder, trial.draft, running)
+        found = Told(even, running, judge.surely_costs(brought, even), judge.surely_pays(brought, even))
+        if found.slower or found.faster or (over and even.known):
+            return found
     return None
-
-
-def slower(trial: Trial, even: Measured, judge: Judge) -> bool:
-    """Whether the draft is surely slower than none, as it was when it was left."""
-    seen = Evidence(requests=1, per_step=trial.per_step)
-    return judge.surely_costs(seen, even)

@@ -8,6 +8,7 @@ from outrider.governor.ladder import Ladder
 from outrider.governor.reasons import Reason
 from outrider.governor.settings import PolicySettings
 from outrider.governor.state import GovernorState, Trial
+from outrider.governor.trial import Told
 
 _MOVES = {
     Reason.ACCEPTANCE: "too little is accepted",
@@ -23,9 +24,9 @@ def of_move(reason: Reason) -> str:
     return _MOVES.get(reason, reason.value)
 
 
-def at_once(running: float) -> str:
-    """``8 at once``, ``2.5 at once``."""
-    return f"{running:.1f}".removesuffix(".0") + " at once"
+def running(batch: float) -> str:
+    """``8 running``, ``2.5 running``."""
+    return f"{batch:.1f}".removesuffix(".0") + " running"
 
 
 def of_fall(seen: Assessment, state: GovernorState, ladder: Ladder, settings: PolicySettings) -> str:
@@ -33,10 +34,9 @@ def of_fall(seen: Assessment, state: GovernorState, ladder: Ladder, settings: Po
     even, spell = seen.break_even.known, state.spell
     lasted = f", for {state.at_s - spell.since_s:.0f} s and {spell.requests} requests" if spell else ""
     if seen.verdict is Verdict.COSTS and even and seen.cost_seen.per_step:
-        queue = f"; {at_once(state.running)}"
         return (
-            f"{seen.cost_seen.per_step.value:.2f} tokens a step, {even.value:.2f} just pay{queue}, "
-            f"over {seen.cost_seen.requests} requests{lasted}"
+            f"{seen.cost_seen.per_step.value:.2f} tokens a step over {seen.cost_seen.requests} requests, "
+            f"{even.value:.2f} just pay with {running(state.running)}{lasted}"
         )
     rung = ladder[seen.draft]
     if rung.baseline_gain is not None and seen.seen.length is not None:
@@ -57,8 +57,14 @@ def of_return(draft: str, seen: Evidence) -> str:
     return f"{draft}'s probes are good: {length} over {seen.requests} requests"
 
 
-def of_trial(trial: Trial, even: float, running: float) -> str:
+def of_trial(trial: Trial, told: Told) -> str:
     """What a trial told."""
-    brings = trial.per_step.value
-    tells = "which pays" if brings >= even else "which does not pay"
-    return f"{trial.draft} brings {brings:.2f} tokens a step, {tells}: {even:.2f} are needed at {at_once(running)}"
+    even = told.even
+    if even.known:
+        needed = f"{even.known.value:.2f} just pay"
+    elif told.faster:
+        needed = f"at most {even.at_most or 0.0:.2f} are needed"
+    else:
+        needed = f"at least {even.at_least or 0.0:.2f} are needed"
+    verdict = "slower than no draft" if told.slower else "it pays" if told.faster else "too close to tell"
+    return f"{trial.draft} brings {trial.per_step.value:.2f} tokens a step, {needed} with {running(told.running)}: {verdict}"
