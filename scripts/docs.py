@@ -15,6 +15,7 @@ import click
 from outrider.cli.main import COMMANDS, cli
 from outrider.stack import schema
 from outrider.telemetry import names
+from outrider.train.job import TrainJob
 
 DOCS = Path(__file__).parents[1] / "docs"
 WIDTH = 100
@@ -65,11 +66,24 @@ def schema_page() -> str:
     return json.dumps(schema.json_schema(), indent=2) + "\n"
 
 
+def settings_page() -> str:
+    """docs/train-settings.md"""
+    given = ("method", "target", "target_name", "rows", "out", "work")
+    rows = [
+        f"| `{name}` | {'' if field.default is None else f'`{field.default}`'} | {field.description} |"
+        for name, field in TrainJob.model_fields.items()
+        if name not in given
+    ]
+    head = "# Settings of the trainer\n\n`outrider train --option NAME=VALUE`. Made from `outrider/train/job.py`.\n\n"
+    return "\n".join([f"{head}| setting | default | |", "| --- | --- | --- |", *rows]) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "metrics.md": metrics_page,
     "cli.md": cli_page,
     "stack.schema.json": schema_page,
     "stack.md": schema.markdown,
+    "train-settings.md": settings_page,
 }
 
 
