@@ -165,13 +165,14 @@ def break_even(times: StepTimes, ladder: Ladder, draft: str, running: float) -> 
     return BreakEven(at_least=dear[0] / cheap[1], at_most=dear[1] / cheap[0])
 
 
-def break_even_alone(times: StepTimes, ladder: Ladder, draft: str) -> float | None:
-    """The break-even at the smallest batch of which it is known: what the draft is up against without load."""
+def break_even_unloaded(times: StepTimes, ladder: Ladder, draft: str, running: float) -> float | None:
+    """The break-even at the smallest batch of which it is known, if that is smaller than this one: without the load."""
     for batch, none in times.known(ladder.floor):
         mine = times.at(draft, batch)
-        if mine:
+        if mine and bucket(batch) < bucket(running):
             return _ratio(mine, none).value
-    return ladder[draft].break_even[0][1] if ladder[draft].break_even else None
+    stated = ladder[draft].break_even[:1]
+    return stated[0][1] if stated and stated[0][0] < running else None
 
 
 def _ratio(mine: Measured, none: Measured) -> Measured:

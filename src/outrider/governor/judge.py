@@ -12,15 +12,17 @@ import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from outrider.governor.costs import BreakEven, break_even, break_even_alone, bucket
+from outrider.governor.costs import BreakEven, break_even, break_even_unloaded, bucket
 from outrider.governor.estimator import Evidence, Measured, evidence, newest
 from outrider.governor.ladder import HEADS, Ladder, Rung
 from outrider.governor.reasons import Reason
 from outrider.governor.settings import PolicySettings
 from outrider.governor.state import DraftRecord, GovernorState
 
+ALONE = 2.0
+"""Batches up to here are without load."""
 BARE = 1.3
-"""Tokens a step under which a draft that costs is not accepted enough, whatever the load, where its cost alone is not known."""
+"""Tokens a step under which a draft that costs is not accepted enough, whatever the load, where no smaller batch is known."""
 
 
 class Verdict(StrEnum):
@@ -111,9 +113,11 @@ class Judge:
         return Verdict.FAIR
 
     def blame(self, state: GovernorState, draft: str, per_step: Measured) -> Reason:
-        """Why a draft costs: load, if what is accepted would pay at the smallest batch that is known; else acceptance."""
-        alone = break_even_alone(state.times, self.ladder, draft)
-        return Reason.LOAD if per_step.value > (alone or BARE) else Reason.ACCEPTANCE
+        """Why a draft costs: load, if what is accepted would pay at a smaller batch; else acceptance."""
+        if state.running <= ALONE:
+            return Reason.ACCEPTANCE
+        unloaded = break_even_unloaded(state.times, self.ladder, draft, state.running)
+        return Reason.LOAD if per_step.value > (unloaded or BARE) else Reason.ACCEPTANCE
 
     def needed_gain(self, rung: Rung, even: BreakEven) -> float | None:
         """What acceptance must bring: by the manifest, else by the break-even, else the floor that is set."""

@@ -157,7 +157,7 @@ class Policy:
         return replace(state, trial=None, reason=reason, why=why).with_records({trial.draft: left})
 
     def _not_yet(self, state: GovernorState) -> str:
-        if state.spell is None or state.pinned is not None:
+        if state.spell is None:
             return ""
         so_far = f"{state.at_s - state.spell.since_s:.0f} s and {state.spell.requests} requests"
         needed = f"{self.settings.sustained_s:g} s and {self.settings.sustained_requests}"
@@ -233,7 +233,7 @@ def _held(state: GovernorState, pinned: str | None) -> GovernorState:
 
 
 def _spell(state: GovernorState, seen: Assessment) -> Spell | None:
-    if not seen.bad:
+    if not seen.bad or state.pinned is not None:
         return None
     reason = Reason.LOAD if seen.verdict is Verdict.COSTS else Reason.ACCEPTANCE
     return replace(state.spell, reason=reason) if state.spell else Spell(reason, state.at_s)

@@ -11,11 +11,8 @@ from dataclasses import dataclass
 
 from outrider.governor.costs import BreakEven, break_even, bucket
 from outrider.governor.estimator import Evidence
-from outrider.governor.judge import Assessment, Judge, Verdict
+from outrider.governor.judge import ALONE, Assessment, Judge, Verdict
 from outrider.governor.state import GovernorState, Trial
-
-ALONE = 2.0
-"""Batches up to here are taken for one where any draft that is accepted pays: `assumed_break_even` is of them."""
 
 
 def due(state: GovernorState, seen: Assessment, judge: Judge) -> Trial | None:
