@@ -291,8 +291,17 @@ def with_speedups(*found: Speedup, steps_explain: bool = True) -> RunDocument:
         else cell
         for cell in document.cells
     ]
+    loads = {one.concurrency for one in found}
+    cells = [cell for cell in cells if cell.concurrency in loads]
+    drafts = {one.arm for one in found}
+    kept = [arm for arm in document.arms if arm.name in {"baseline", *drafts}]
     made = document.model_copy(
-        update={"speedups": list(found), "cells": cells, "prompt_sets": document.prompt_sets[:1]}
+        update={
+            "speedups": list(found),
+            "cells": cells,
+            "arms": kept,
+            "prompt_sets": document.prompt_sets[:1],
+        }
     )
     made = made.model_copy(update={"crossovers": []})
     return made.model_copy(update={"answers": answers(made)})
@@ -441,3 +450,135 @@ def test_a_ratio_that_goes_up_and_down_is_said_to() -> None:
     text = next(one.text for one in found.answers if one.id.startswith("stops-paying/"))
     assert "every load" not in text
     assert "4 at once" in text or "undecided" in text or "stops paying at" in text
+
+
+def with_other_rates(document: RunDocument, rates: dict[tuple[str, int], dict[int, float]]) -> RunDocument:
+    """The document with these output tok/s by arm and concurrency on `code`; trials that are not named have failed."""
+    cells = []
+    for cell in document.cells:
+        wanted = rates.get((cell.arm, cell.concurrency)) if cell.prompt_set == "code" else None
+        if wanted is not None:
+            trials = [
+                trial.model_copy(
+                    update={
+                        "failed": "" if trial.trial in wanted else "the engine ended",
+                        "figures": trial.figures.model_copy(
+                            update={"output_tok_s": wanted.get(trial.trial, 1.0)}
+                        ),
+                    }
+                )
+                for trial in cell.trials
+                if trial.figures
+            ]
+            cell = cell.model_copy(update={"trials": trials})  # noqa: PLW2901 - the cell as it is kept
+        cells.append(cell)
+    return document.model_copy(update={"cells": cells})
+
+
+def test_two_drafts_are_compared_in_the_trials_they_share() -> None:
+    """The machine halves its speed after trial 1, in which only one of them ran: in trials 2 and 3 P-EAGLE makes 1.2 times."""
+    made = with_other_rates(
+        analysed(),
+        {
+            ("eagle3-k3", 1): {1: 200.0, 2: 100.0, 3: 101.0},
+            ("p-eagle-k7", 1): {2: 120.0, 3: 121.0},
+            ("baseline", 1): {1: 50.0, 2: 50.0, 3: 50.0},
+        },
+    )
+    said = answer(analyse(made), "rival/p-eagle-k7/eagle3-k3/code")
+    assert said.values["ratio@1"] == pytest.approx(math.sqrt(1.2 * 121 / 101))
+    assert re.search(r"is ahead of eagle3-k3 at .*\b1 .*\(1\.20×\)", said.text)
+    low, high = said.values["low@1"], said.values["high@1"]
+    assert low is not None
+    assert high is not None
+    assert 1 < low < 1.2 < high
+
+
+def test_two_drafts_are_compared_where_the_baseline_failed_too() -> None:
+    """Both stand at 4, the baseline does not: their own ratio needs none."""
+    failed = {("baseline", "code", 4): "out of memory"}
+    made = simulate(Run([baseline(["code"]), eagle(["code"]), p_eagle(["code"])], failed=failed))
+    found = analyse(made.document, made.records_of)
+    said = answer(found, "rival/p-eagle-k7/eagle3-k3/code")
+    assert sorted(name for name in said.values if name.startswith("ratio@")) == [
+        f"ratio@{load}" for load in (1, 16, 4, 64)
+    ]
+
+
+def test_a_draft_ahead_within_the_noise_is_not_surely_ahead() -> None:
+    """1.3, 0.9 and 1.1 times the other's tok/s: ahead, and not surely; as even at 16, and sure at the other loads."""
+    even = dict.fromkeys((1, 2, 3), 100.0)
+    made = with_other_rates(
+        analysed(), {("eagle3-k3", 4): even, ("p-eagle-k7", 4): {1: 130.0, 2: 90.0, 3: 110.0}}
+    )
+    text = answer(analyse(made), "rival/p-eagle-k7/eagle3-k3/code").text
+    assert "4 at once (1.09×)" in text
+    assert "; not surely at 4 and 16 at once" in text
+
+
+@pytest.mark.parametrize("state", ["failed", "invalid", "missing"])
+def test_an_arm_whose_cells_do_not_stand_is_not_known_rather_than_no_draft(state: str) -> None:
+    """EAGLE-3 would pay at 64 and its cell does not stand, P-EAGLE does not pay: nobody knows, and nothing is switched off."""
+    words = {"failed": "failed", "invalid": "must not be believed", "missing": "was not run"}[state]
+    document = simulate(Run([baseline(["code"]), eagle(["code"]), p_eagle(["code"])])).document
+    cells = [
+        cell.model_copy(update={"state": state, "reason": "out of memory"})
+        if (cell.arm, cell.concurrency) == ("eagle3-k3", 64)
+        else cell
+        for cell in document.cells
+    ]
+    found = analyse(document.model_copy(update={"cells": cells}))
+    overall, of_set = found.answers[:2]
+    assert f"Not known for code at 64 at once (eagle3-k3 {words})." in overall.text
+    assert "Leave it off" not in overall.text
+    assert "every load measured" not in overall.text
+    assert of_set.text.endswith(f"not known at 64 at once (eagle3-k3 {words}).")
+    assert "no draft" not in of_set.text
+    assert overall.good is None
+    whole = analyse(document)
+    assert "64" in whole.answers[1].text
+    assert "ot known" not in whole.answers[0].text
+
+
+def test_a_set_without_any_speed_up_is_not_known() -> None:
+    """All drafts failed on chat: the advice for code stands, chat is not left off in silence."""
+    failed = {("eagle3-k3", "chat", load): "out of memory" for load in GRID}
+    made = simulate(Run([baseline(), eagle()], failed=failed))
+    found = analyse(made.document, made.records_of)
+    assert "Switch the draft on for code" in found.answers[0].text
+    assert "Not known for chat at 1 to 64 at once (eagle3-k3 failed)." in found.answers[0].text
+    assert (
+        answer(found, "recommendation/chat").text
+        == "For chat: not known at 1 to 64 at once (eagle3-k3 failed)."
+    )
+
+
+def test_a_load_without_its_baseline_is_not_known() -> None:
+    """The baseline failed at 4: the draft may pay there or not."""
+    made = simulate(Run([baseline(["code"]), eagle(["code"])], failed={("baseline", "code", 4): "killed"}))
+    found = analyse(made.document, made.records_of)
+    assert "Not known for code at 4 at once (baseline failed)." in found.answers[0].text
+    assert "at every load measured" not in found.answers[0].text
+
+
+def test_an_arm_that_surely_pays_is_advised_though_another_failed() -> None:
+    """EAGLE-3 failed at 1, P-EAGLE pays there: that is known."""
+    failed = {("eagle3-k3", "code", 1): "killed"}
+    made = simulate(Run([baseline(["code"]), eagle(["code"]), p_eagle(["code"])], failed=failed))
+    found = analyse(made.document, made.records_of)
+    assert "ot known" not in found.answers[0].text
+    assert "p-eagle-k7 at 1" in found.answers[1].text
+
+
+def test_a_loss_at_two_loads_that_the_curve_hides_is_named() -> None:
+    """Ahead on the whole, behind at 4 and at 16: both loads stand in the sentence."""
+    found = with_speedups(
+        *(
+            speedup("eagle3-k3", load, Interval(value=value, low=value - 0.02, high=value + 0.02, n=3))
+            for load, value in ((1, 1.6), (4, 0.9), (16, 0.95), (64, 1.4))
+        )
+    )
+    ahead = Crossover(arm="eagle3-k3", prompt_set="code", kind="none", up_to=64.0)
+    told = answers(found.model_copy(update={"crossovers": [ahead]}))
+    said = next(one for one in told if one.id == "stops-paying/eagle3-k3/code")
+    assert "goes up and down with the load: not ahead at 4 and 16 at once" in said.text

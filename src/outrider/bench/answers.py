@@ -15,13 +15,17 @@ from outrider.bench.document import (
     Answer,
     Cost,
     Crossover,
+    Interval,
     LatencyDifference,
     RunDocument,
     Speedup,
 )
 from outrider.bench.recommend import recommendations
+from outrider.bench.standing import standing, tok_s_by_trial
+from outrider.bench.statistics import ratio_interval
 from outrider.bench.steps import pooled_acceptance
 from outrider.bench.words import (
+    all_at_once,
     arms,
     at_once,
     difference,
@@ -131,40 +135,41 @@ def _other_side(found: Sequence[Speedup], kind: str) -> str:
     loads = [
         one.concurrency for one in found if (one.ratio.value <= 1 if kind == "none" else one.ratio.value > 1)
     ]
-    return at_once(*loads) if loads else ""
+    return all_at_once(loads) if loads else ""
 
 
 def _unsure(found: Sequence[Speedup]) -> str:
     """The loads at which an interval holds 1, is missing, or the cell is not steady."""
-    loads = [str(one.concurrency) for one in found if not (one.steady and proven(one.ratio, 1.0))]
-    return f"{listed(loads)} at once" if loads else "any load"
+    loads = [one.concurrency for one in found if not (one.steady and proven(one.ratio, 1.0))]
+    return all_at_once(loads) if loads else "any load"
 
 
 def _rival(document: RunDocument, one: Crossover) -> Answer | None:
-    """Where one draft overtakes another and where it falls behind, by their speed-ups at each load."""
-    theirs = {other.concurrency: other for other in speedups(document, one.against, one.prompt_set)}
-    both = [
-        (mine, theirs[mine.concurrency])
-        for mine in speedups(document, one.arm, one.prompt_set)
-        if mine.concurrency in theirs
-    ]
-    if not both:
+    """Where one draft overtakes another and where it falls behind, trial by trial: the ratio of those that both made."""
+    ratios = _against(document, one)
+    if not ratios:
         return None
-    ratios = {mine.concurrency: mine.ratio.value / other.ratio.value for mine, other in both}
-    ahead = _loads([(load, ratio) for load, ratio in ratios.items() if ratio > 1])
-    behind = _loads([(load, ratio) for load, ratio in ratios.items() if ratio <= 1])
+    ahead = _loads([(load, ratio.value) for load, (ratio, _) in ratios.items() if ratio.value > 1])
+    behind = _loads([(load, ratio.value) for load, (ratio, _) in ratios.items() if ratio.value <= 1])
     if not behind:
         text = f"is ahead of {one.against} at every load measured: at {ahead}"
     elif not ahead:
         text = f"never overtakes {one.against}: at {behind}"
     else:
         text = f"is ahead of {one.against} at {ahead} and behind at {behind}"
-    values: dict[str, float | None] = {f"ratio@{load}": ratio for load, ratio in ratios.items()}
+    values: dict[str, float | None] = {}
+    for load, (ratio, _) in ratios.items():
+        values |= {f"ratio@{load}": ratio.value, f"low@{load}": ratio.low, f"high@{load}": ratio.high}
+    unsure = [load for load, (ratio, steady) in ratios.items() if not (steady and proven(ratio, 1.0))]
+    if len(unsure) == len(ratios):
+        text += "; not surely at any of them" if len(ratios) > 1 else "; not surely"
+    elif unsure:
+        text += f"; not surely at {all_at_once(unsure)}"
     if one.kind == "at" and one.running is not None:
         values["running"] = one.running.value
         text += f"; they are equal near {one.running.value:.1f} running requests"
     elif one.kind == "undecided":
-        text += "; where they part is within the noise" if len(both) > 1 else "; one load only"
+        text += "; where they part is within the noise" if len(ratios) > 1 else "; one load only"
     return Answer(
         id=f"rival/{one.arm}/{one.against}/{one.prompt_set}",
         text=f"{one.arm} {text}, on {one.prompt_set}.",
@@ -172,6 +177,22 @@ def _rival(document: RunDocument, one: Crossover) -> Answer | None:
         prompt_set=one.prompt_set,
         values=values,
     )
+
+
+def _against(document: RunDocument, one: Crossover) -> dict[int, tuple[Interval, bool]]:
+    """Concurrency → output tok/s of one draft over the other's in the trials they share, and whether both cells are steady."""
+    found = {}
+    for concurrency in sorted({cell.concurrency for cell in document.cells}):
+        mine, theirs = (
+            standing(document, arm, one.prompt_set, concurrency) for arm in (one.arm, one.against)
+        )
+        if mine is None or theirs is None:
+            continue
+        sides = tok_s_by_trial(mine), tok_s_by_trial(theirs)
+        if sides[0].keys() & sides[1].keys():
+            steady = all(cell.pooled is not None and cell.pooled.steady for cell in (mine, theirs))
+            found[concurrency] = ratio_interval(*sides), steady
+    return found
 
 
 def _tail(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:

@@ -1,44 +1,64 @@
 """`outrider compare`: a candidate run against a reference run, as a gate for CI.
 
-Checked: AL - 1 per arm and prompt set, each position's rate per arm, TPOT per arm and over all arms; and that no cell which
-stood has fallen. The rule is in `outrider.bench.gates`.
+Checked, each for an arm as a whole and for every load (prompt set × concurrency) by itself: AL - 1 and TPOT, without which there
+is no gate; output tok/s, TTFT, and the tails of TTFT, E2E and step gap as far as the counts bear them. Beside them each
+position's rate of an arm, and that no cell which stood has fallen. The rule is in `outrider.bench.gates`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 
-from outrider.bench.document import Cell, Counts, RunDocument
-from outrider.bench.gates import Accepted, Check, Part, Spread, by_trial, less_accepted, slower, spread
+from outrider.bench.acceptance_gates import GAIN, acceptance_changes
+from outrider.bench.comparable import Pair, differences, fallen, lacking, pairs
+from outrider.bench.document import RunDocument
+from outrider.bench.gates import BLIND, POWER, Change, Check, judged
+from outrider.bench.time_gates import OTHERS, TPOT, time_changes
+from outrider.bench.words import listed, more
 from outrider.core.errors import MeasurementError
 
-LEAST_LENGTH = 1.05
 TOLERANCE = 0.03
-_LEAST_DRAFTS = 200
-_LEAST_RATE = 0.05  # a position accepted less often than this is no gate
+WIDER = 0.05
+# False alarms that noise may raise in each family of checks, as a share of all comparisons.
+OF_TPOT = 0.02
+OF_LOADS = 0.01
+OF_OTHERS = 0.005
+_ALIKE = 0.8
 _LARGEST_FILE_BYTES = 200_000_000
-ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerances:
-    """Relative changes for the worse that are let through: of AL - 1 (and of positions), and of TPOT."""
+    """Relative changes for the worse that are let through; None switches the figure's checks off.
 
-    acceptance: float = TOLERANCE
-    tpot: float = TOLERANCE
+    acceptance: AL - 1 and position rates. The tails are p99, or p95 where a trial does not bear a p99.
+    """
+
+    acceptance: float | None = TOLERANCE
+    tpot: float | None = TOLERANCE
+    tok_s: float | None = TOLERANCE
+    ttft: float | None = WIDER
+    ttft_tail: float | None = WIDER
+    e2e_tail: float | None = WIDER
+    step_gap: float | None = WIDER
+
+    def of(self, switch: str) -> float | None:
+        """Of the figure with that name."""
+        found: float | None = getattr(self, switch)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All checks, the cells that fell, and what else a reader should know."""
+    """All checks, the cells that fell, what was not gated, and what else a reader should know."""
 
     checks: tuple[Check, ...]
     fallen: tuple[str, ...] = ()
+    not_gated: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -46,32 +66,44 @@ class Comparison:
         """Whether anything is worse."""
         return bool(self.fallen) or any(check.regressed for check in self.checks)
 
+    @property
+    def worse(self) -> list[Check]:
+        """The regressions, the gravest first: what is left of a change at the favourable end of its family's interval.
+
+        Where one cause moves many figures by about as much, the noisiest would stand first by chance: of those that may be as
+        grave as the gravest, the first in order (acceptance, TPOT, other figures, single loads) is put before them.
+        """
+        found = sorted((check for check in self.checks if check.regressed), key=lambda one: -one.firmly)
+        alike = [one for one in self.checks if one.regressed and one.change >= _ALIKE * found[0].firmly]
+        return [*alike[:1], *(one for one in found if one is not alike[0])]
+
     def sentence(self) -> str:
-        """One sentence: what regressed, the gravest first, or how little would have been seen."""
-        worse = sorted((check for check in self.checks if check.regressed), key=lambda check: -check.change)
+        """One sentence: what regressed, the gravest first, or which change would have been seen, and how surely."""
+        worse = self.worse
         if self.fallen:
-            return f"Regression: {self.fallen[0]}{_more(len(self.fallen) - 1 + len(worse))}."
+            return f"Regression: {self.fallen[0]}{more(len(self.fallen) - 1 + len(worse))}."
         if worse:
             one = worse[0]
-            way = "rose" if one.figure == "TPOT" else "fell"
-            where = f" of {one.arm}" if one.arm != ALL else " of all arms"
-            where += f" on {one.prompt_set}" if one.prompt_set != ALL else ""
             return (
-                f"Regression: {one.figure}{where} {way} by {one.change:.1%} (surely {one.surely:.1%}), "
-                f"more than {one.tolerance:.1%}{_more(len(worse) - 1)}."
+                f"Regression: {one.figure} of {one.where} {one.way} by {one.change:.1%} (surely {one.surely:.1%}), "
+                f"more than {one.tolerance:.1%}{more(len(worse) - 1)}."
             )
-        worst = {
-            name: max(min(check.seen for check in found if check.arm == arm) for arm in arms)
-            for name in ("AL - 1", "TPOT")
-            if (found := [check for check in self.checks if check.figure == name])
-            and (arms := {check.arm for check in found})
-        }
-        words = " and ".join(f"{seen:.1%} of {name}" for name, seen in worst.items())
-        return f"No regression in {len(self.checks)} checks; a change for the worse of {words} would have been seen."
+        said = [
+            f"{seen:.1%} of {name}" for name in (GAIN, TPOT.name) if (seen := self._seen(name)) is not None
+        ]
+        text = f"No regression in {len(self.checks)} checks"
+        if said:
+            text += f"; with {POWER:.0%} power a change for the worse of {listed(said)} would have been seen"
+        single = [one.seen for one in self.checks if one.figure == TPOT.name and one.concurrency is not None]
+        return f"{text}{f', {max(single):.1%} of TPOT at a single load' if single else ''}."
 
-
-def _more(count: int) -> str:
-    return f", and {count} more" if count > 0 else ""
+    def _seen(self, figure: str) -> float | None:
+        """The change that would have been seen in every arm: of each its closest check over all loads."""
+        closest: dict[str, float] = {}
+        for one in self.checks:
+            if one.figure == figure and one.concurrency is None:
+                closest[one.arm] = min(one.seen, closest.get(one.arm, one.seen))
+        return max(closest.values(), default=None)
 
 
 def read_run(path: Path) -> RunDocument:
@@ -97,53 +129,6 @@ def read_run(path: Path) -> RunDocument:
         ) from error
 
 
-def differences(reference: RunDocument, candidate: RunDocument) -> list[str]:
-    """Why two runs must not be compared: settings, prompt sets, labels or hardware differ. Versions may: they are the change."""
-    found = []
-    for what, one, two in (
-        ("settings", _settings(reference), _settings(candidate)),
-        ("labels", _labels(reference), _labels(candidate)),
-        ("hardware", _hardware(reference), _hardware(candidate)),
-    ):
-        changed = sorted(key for key in one.keys() | two.keys() if one.get(key) != two.get(key))
-        found += [f"{what}: {key} is {one.get(key)} and {two.get(key)}" for key in changed]
-    theirs = {prompts.name: prompts for prompts in candidate.prompt_sets}
-    for prompts in reference.prompt_sets:
-        other = theirs.get(prompts.name)
-        if other is None:
-            found.append(f"prompt set {prompts.name} is missing in the candidate")
-        elif (other.sha256, other.prompts) != (prompts.sha256, prompts.prompts):
-            found.append(f"prompt set {prompts.name} holds other prompts")
-    kinds = {arm.name: (arm.method, arm.draft_length) for arm in candidate.arms}
-    found += [
-        f"arm {arm.name} is {arm.method} K = {arm.draft_length}, then {kinds[arm.name][0]} K = {kinds[arm.name][1]}"
-        for arm in reference.arms
-        if kinds.get(arm.name, (arm.method, arm.draft_length)) != (arm.method, arm.draft_length)
-    ]
-    names = set(kinds)
-    found += [
-        f"arm {arm.name} is missing in the candidate" for arm in reference.arms if arm.name not in names
-    ]
-    return found
-
-
-def _settings(document: RunDocument) -> dict[str, JsonValue]:
-    return document.settings.model_dump(mode="json", exclude={"trials"})
-
-
-def _labels(document: RunDocument) -> dict[str, JsonValue]:
-    return document.labels.model_dump(mode="json", exclude={"notes", "interleaved"})
-
-
-def _hardware(document: RunDocument) -> dict[str, JsonValue]:
-    hardware = document.provenance.get("hardware")
-    return (
-        {key: value for key, value in hardware.items() if key != "memory_gib"}
-        if isinstance(hardware, dict)
-        else {}
-    )
-
-
 def compare(
     reference: RunDocument,
     candidate: RunDocument,
@@ -154,54 +139,110 @@ def compare(
     """All checks of a candidate against a reference. Pure.
 
     Raises MeasurementError: the runs are not of one kind (unless `force`), a draft of the reference has AL < 1.05, there are
-    fewer than two trials, nothing in common stands, or some arm's TPOT or draft's AL - 1 has no check that would see a change
-    of 15 % beyond the tolerance.
+    fewer than two trials, nothing in common stands, every figure is switched off, or some arm's TPOT or draft's AL - 1 (unless
+    switched off) has no check that would see a change of 20 % beyond the tolerance.
     """
     limits = tolerances or Tolerances()
+    if all(limits.of(one.name) is None for one in fields(limits)):
+        raise MeasurementError("every figure is switched off", hint="Leave one of them on.")
     different = differences(reference, candidate)
     if different and not force:
         raise MeasurementError(
-            f"the runs are not comparable: {'; '.join(different[:4])}{_more(len(different) - 4)}",
+            f"the runs are not comparable: {_some(different)}",
             hint="Run both with the same settings, prompts and machine, or say --force and read the result as such.",
         )
-    pairs = _pairs(reference, candidate)
-    fallen = _fallen(reference, candidate)
-    if not pairs and not fallen:
+    both, fell = pairs(reference, candidate), fallen(reference, candidate)
+    if not both and not fell:
         raise MeasurementError(
             "the runs have no cell in common that stands in both",
             hint=_go_on(reference, candidate) or "See `cells` in each run.json for the reasons.",
         )
-    notes = [f"forced though {one}" for one in different]
-    notes += [
-        f"the {side} is unfinished: cells that are missing are not compared"
-        for side in _unfinished(reference, candidate)
-    ]
-    checks = [
-        *_acceptance_checks(pairs, reference, limits.acceptance, notes),
-        *_tpot_checks(pairs, limits.tpot),
-    ]
-    if not checks and not fallen:
+    checks, not_gated, notes = _checks(both, reference, limits)
+    if not checks and not fell:
         raise MeasurementError(
             "too few samples: a gate needs two trials of each cell in both runs",
             hint=_go_on(reference, candidate)
             or "Run them with more trials: outrider bench --trials 3 goes on with a run of fewer.",
         )
-    lacking = [] if force else _lacking(reference, candidate)
-    unseen = [*_unseen(pairs, checks, reference), *lacking]
-    notes += [
-        f"{check.figure} of {check.arm}: a loss of up to {check.seen:.0%} would not have been seen"
-        for check in checks
-        if check.figure.startswith("position") and check.blind
+    about = [f"forced though {one}" for one in different]
+    about += [
+        f"the {side} is unfinished: cells that are missing are not compared"
+        for side in _unfinished(reference, candidate)
     ]
-    found = Comparison(tuple(checks), tuple(fallen), tuple(notes))
+    found = Comparison(tuple(checks), tuple(fell), tuple(not_gated), (*about, *notes, *_hardly_seen(checks)))
+    left_out = [] if force else lacking(reference, candidate)
+    unseen = [*_unseen(both, checks, reference, limits), *left_out]
     if unseen and not found.regressed:
-        why = "the candidate is not all there" if lacking else "too noisy to be a gate"
+        why = "the candidate is not all there" if left_out else "too noisy to be a gate"
         raise MeasurementError(
-            f"{why}: {'; '.join(unseen[:4])}{_more(len(unseen) - 4)}",
+            f"{why}: {_some(unseen)}",
             hint=_go_on(reference, candidate)
             or "Run more trials, more requests or longer answers, on a machine with less other work.",
         )
     return found
+
+
+def _checks(
+    both: Sequence[Pair], reference: RunDocument, limits: Tolerances
+) -> tuple[list[Check], list[str], list[str]]:
+    """Judged checks, what is not gated, notes. Four families: TPOT of arms, acceptance, other figures of arms, single loads."""
+    tpot: list[Change] = []
+    acceptance: list[Change] = []
+    others: list[Change] = []
+    loads: list[Change] = []
+    not_gated: list[str] = []
+    notes: list[str] = []
+    if limits.acceptance is not None:
+        sampled = reference.labels.temperature > 0 or reference.labels.acceptance == "synthetic"
+        drafts = acceptance_changes(both, sampled=sampled, tolerance=limits.acceptance)
+        acceptance, loads, notes = drafts.whole, drafts.loads, drafts.notes
+    for figure in (TPOT, *OTHERS):
+        tolerance = limits.of(figure.switch)
+        if tolerance is not None:
+            times = time_changes(both, figure, tolerance)
+            (tpot if figure is TPOT else others).extend(times.whole)
+            loads += times.loads
+            not_gated += times.not_gated
+    checks = judged(acceptance, OF_OTHERS) + judged(tpot, OF_TPOT)
+    checks += judged(others, OF_OTHERS) + judged(loads, OF_LOADS)
+    return checks, not_gated, notes
+
+
+def _hardly_seen(checks: Sequence[Check]) -> list[str]:
+    """One note a figure: where a pass says little."""
+    found = []
+    for name in dict.fromkeys(check.figure for check in checks):
+        mine = [check for check in checks if check.figure == name]
+        if blind := [check for check in mine if check.blind]:
+            worst = max(blind, key=lambda check: check.seen)
+            found.append(
+                f"{name}: {len(blind)} of {len(mine)} checks would not see {BLIND:.0%} beyond the tolerance; {worst.where} would "
+                f"have to change by {worst.seen:.0%}"
+            )
+    return found
+
+
+def _unseen(
+    both: Sequence[Pair], checks: Sequence[Check], reference: RunDocument, limits: Tolerances
+) -> list[str]:
+    """Arms whose TPOT or AL - 1 nobody watched closely enough: a pass would say nothing of it."""
+    drafting = {arm.name for arm in reference.arms if arm.method != "none"}
+    found = []
+    for arm in dict.fromkeys(pair.arm for pair in both):
+        for figure, tolerance in ((TPOT.name, limits.tpot), (GAIN, limits.acceptance)):
+            if tolerance is None or (figure == GAIN and arm not in drafting):
+                continue
+            mine = [one for one in checks if (one.arm, one.figure, one.concurrency) == (arm, figure, None)]
+            if not mine:
+                found.append(f"{figure} of {arm} has no check (too few drafts or trials)")
+            elif all(one.blind for one in mine):
+                least = min(one.seen for one in mine)
+                found.append(f"{figure} of {arm} would have to change by {least:.0%} to be seen")
+    return found
+
+
+def _some(words: Sequence[str]) -> str:
+    return f"{'; '.join(words[:4])}{more(len(words) - 4)}"
 
 
 def _unfinished(reference: RunDocument, candidate: RunDocument) -> list[str]:
@@ -218,177 +259,3 @@ def _go_on(reference: RunDocument, candidate: RunDocument) -> str:
             return f"The {side} is unfinished: repeat its command, which goes on where it stopped."
         case _:
             return "Both runs are unfinished: repeat their commands, which go on where they stopped."
-
-
-def _unseen(pairs: Sequence[_Pair], checks: Sequence[Check], reference: RunDocument) -> list[str]:
-    """Each arm's TPOT and each draft's AL - 1 that no check watches closely enough: a pass would say nothing of it."""
-    drafting = {arm.name for arm in reference.arms if arm.method != "none"}
-    found = []
-    for arm in dict.fromkeys(pair.reference.arm for pair in pairs):
-        for figure in ("TPOT", "AL - 1") if arm in drafting else ("TPOT",):
-            seen = [check for check in checks if (check.arm, check.figure) == (arm, figure)]
-            if not seen:
-                found.append(f"{figure} of {arm} has no check (too few drafts or trials)")
-            elif all(check.blind for check in seen):
-                least = min(check.seen for check in seen)
-                found.append(f"{figure} of {arm} would have to change by {least:.0%} to be seen")
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """One cell that stands in both runs."""
-
-    reference: Cell
-    candidate: Cell
-
-
-def _pairs(reference: RunDocument, candidate: RunDocument) -> list[_Pair]:
-    found = []
-    for cell in reference.cells:
-        other = candidate.cell(cell.arm, cell.prompt_set, cell.concurrency)
-        if other is not None and cell.state == other.state == "ok":
-            found.append(_Pair(cell, other))
-    return found
-
-
-def _fallen(reference: RunDocument, candidate: RunDocument) -> list[str]:
-    """Cells that stood and do not stand any more: that is worse, whatever the times say."""
-    found = []
-    for cell in reference.cells:
-        other = candidate.cell(cell.arm, cell.prompt_set, cell.concurrency)
-        if cell.state == "ok" and other is not None and other.state in ("failed", "invalid"):
-            where = f"{cell.arm} on {cell.prompt_set} at {cell.concurrency} at once"
-            found.append(f"{where} is {other.state} now ({other.reason or 'no reason was given'})")
-    return found
-
-
-def _lacking(reference: RunDocument, candidate: RunDocument) -> list[str]:
-    """Cells that stood in the reference and were not run in the candidate: nobody knows whether they are worse."""
-    found = []
-    for cell in reference.cells:
-        other = candidate.cell(cell.arm, cell.prompt_set, cell.concurrency)
-        if cell.state == "ok" and (other is None or other.state == "missing"):
-            found.append(f"{cell.arm} on {cell.prompt_set} at {cell.concurrency} at once was not run")
-    return found
-
-
-def _tpot(cell: Cell) -> dict[int, float]:
-    """Median TPOT of each trial that stands, milliseconds."""
-    return {
-        trial.trial: trial.figures.tpot_ms.p50
-        for trial in cell.trials
-        if trial.figures and not trial.failed and trial.figures.tpot_ms.p50
-    }
-
-
-def _tpot_checks(pairs: Sequence[_Pair], tolerance: float) -> list[Check]:
-    """One an arm, over its cells; and one over all arms, which sees what slows them alike."""
-    logs: dict[str, tuple[list[float], list[float]]] = {}
-    for arm in dict.fromkeys(pair.reference.arm for pair in pairs):
-        mine = [
-            pair
-            for pair in pairs
-            if pair.reference.arm == arm and _tpot(pair.reference) and _tpot(pair.candidate)
-        ]
-        sides = (
-            by_trial([_tpot(pair.reference) for pair in mine]),
-            by_trial([_tpot(pair.candidate) for pair in mine]),
-        )
-        if min(map(len, sides)) >= 2:
-            logs[arm] = sides
-    noise = spread([side for sides in logs.values() for side in sides])
-    if noise is None:
-        return []
-    checks = [slower(Part("TPOT", arm, ALL, "ms"), *sides, noise, tolerance) for arm, sides in logs.items()]
-    if len(logs) > 1:
-        both = [_means([sides[side] for sides in logs.values()]) for side in (0, 1)]
-        everywhere = spread(both)
-        if everywhere is not None and min(map(len, both)) >= 2:
-            # Arms are started one by one, so their trials are independent, unless the spread of their mean says otherwise.
-            mean = Spread(max(noise.variance / len(logs), everywhere.variance), noise.freedom)
-            checks.append(slower(Part("TPOT", ALL, ALL, "ms"), both[0], both[1], mean, tolerance))
-    return checks
-
-
-def _means(arms: Sequence[Sequence[float]]) -> list[float]:
-    """Mean over arms, trial by trial, as far as all have them."""
-    return [math.fsum(values) / len(values) for values in zip(*arms, strict=False)]
-
-
-def _counts(cells: Sequence[Cell]) -> list[Counts]:
-    """What was counted in each trial, over cells; trials with a void window are left out."""
-    found: dict[int, list[Counts]] = {}
-    for cell in cells:
-        for trial in cell.trials:
-            if trial.figures and not trial.failed and trial.figures.acceptance.counts.drafts:
-                found.setdefault(trial.trial, []).append(trial.figures.acceptance.counts)
-    return [_sum(found[trial]) for trial in sorted(found) if len(found[trial]) == len(cells)]
-
-
-def _sum(parts: Sequence[Counts]) -> Counts:
-    longest = max(len(part.per_position) for part in parts)
-    return Counts(
-        drafts=sum(part.drafts for part in parts),
-        proposed=sum(part.proposed for part in parts),
-        accepted=sum(part.accepted for part in parts),
-        per_position=[
-            sum(part.per_position[place] for part in parts if place < len(part.per_position))
-            for place in range(longest)
-        ],
-    )
-
-
-def _acceptance_checks(
-    pairs: Sequence[_Pair], reference: RunDocument, tolerance: float, notes: list[str]
-) -> list[Check]:
-    sampled = reference.labels.temperature > 0 or reference.labels.acceptance == "synthetic"
-    checks: list[Check | None] = []
-    for arm in dict.fromkeys(pair.reference.arm for pair in pairs):
-        mine = [pair for pair in pairs if pair.reference.arm == arm]
-        before, after = _both(mine, sampled)
-        if not before.drafts:
-            continue
-        if 1 + before.gain < LEAST_LENGTH:
-            raise MeasurementError(
-                f"the reference's {arm} has AL {1 + before.gain:.3f}, under {LEAST_LENGTH}: there is nothing to lose",
-                hint="A draft that is hardly ever accepted is broken or the wrong one: compare with a run in which it works.",
-            )
-        if all(_drafted_nothing(pair.candidate) for pair in mine):
-            checks.append(Check("AL - 1", arm, ALL, before.gain, 0.0, 1.0, 1.0, tolerance))
-            notes.append(f"{arm} drafted nothing in the candidate")
-            continue
-        few = False
-        for prompts in dict.fromkeys(pair.reference.prompt_set for pair in mine):
-            old, new = _both([pair for pair in mine if pair.reference.prompt_set == prompts], sampled)
-            if 1 + old.gain < LEAST_LENGTH:
-                notes.append(f"{arm} on {prompts}: AL {1 + old.gain:.3f} in the reference is no gate")
-                continue
-            if min(old.drafts, new.drafts) < _LEAST_DRAFTS:
-                notes.append(f"{arm} on {prompts}: fewer than {_LEAST_DRAFTS} drafts are no gate")
-                few = True
-                continue
-            checks.append(less_accepted(Part("AL - 1", arm, prompts), old, new, tolerance))
-        if few and min(before.drafts, after.drafts) >= _LEAST_DRAFTS:
-            # The same prompts in the same cells on both sides, so that their mixture is the same.
-            checks.append(less_accepted(Part("AL - 1", arm), before, after, tolerance))
-        for position in range(before.positions):
-            if before.rate(position) >= _LEAST_RATE:
-                part = Part(f"position {position + 1}", arm)
-                checks.append(less_accepted(part, before, after, tolerance, position))
-    return [check for check in checks if check is not None]
-
-
-def _drafted_nothing(cell: Cell) -> bool:
-    return (
-        cell.pooled is not None
-        and not cell.pooled.acceptance.void
-        and not cell.pooled.acceptance.counts.drafts
-    )
-
-
-def _both(pairs: Sequence[_Pair], sampled: bool) -> tuple[Accepted, Accepted]:
-    return (
-        Accepted(_counts([pair.reference for pair in pairs]), sampled),
-        Accepted(_counts([pair.candidate for pair in pairs]), sampled),
-    )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from outrider.bench import document
 from outrider.bench.caveats import caveats
 from outrider.bench.forecast import Stated, stated_of
-from outrider.bench.words import at_once, times
+from outrider.bench.words import at_once, listed, times
 
 # Caveats of acceptance and throughput, which a modelled forecast does not report: random drafts are never accepted.
 _NONE = document.Quantiles(n=0)
@@ -25,7 +25,7 @@ def finished(found: document.RunDocument, forecast: document.ForecastInfo) -> do
     labels = labelled(found.labels, stated, synthetic=synthetic)
     if synthetic:
         found = found.model_copy(update={"labels": labels})
-        answers = forecast_answers(_measured(found), "measured, with")
+        answers = forecast_answers(_measured(found), "measured, with", _asked(found))
         return found.model_copy(update={"answers": [*answers, *found.answers]})
     steps = predicted(found.steps, stated)
     changes: dict[str, list[object]] = {
@@ -39,7 +39,18 @@ def finished(found: document.RunDocument, forecast: document.ForecastInfo) -> do
     )
     kept = [one for one in caveats(found) if not one.id.startswith(_OF_WHAT_WAS_MEASURED)]
     cells = [one if one.arm == document.BASELINE else _step_times_only(one) for one in found.cells]
-    return found.model_copy(update={"cells": cells, "answers": [*forecast_answers(steps), *kept]})
+    return found.model_copy(
+        update={"cells": cells, "answers": [*forecast_answers(steps, asked=_asked(found)), *kept]}
+    )
+
+
+def _asked(found: document.RunDocument) -> dict[int, list[str]]:
+    """Concurrency → the arms with a draft that the run is about."""
+    asked: dict[int, list[str]] = {}
+    for cell in found.cells:
+        if cell.arm != document.BASELINE and cell.arm not in asked.setdefault(cell.concurrency, []):
+            asked[cell.concurrency].append(cell.arm)
+    return asked
 
 
 def _step_times_only(cell: document.Cell) -> document.Cell:
@@ -134,36 +145,55 @@ def _measured(found: document.RunDocument) -> list[document.StepCost]:
 
 
 def forecast_answers(
-    steps: Sequence[document.StepCost], how: str = "reckoned from its step time and"
+    steps: Sequence[document.StepCost],
+    how: str = "reckoned from its step time and",
+    asked: Mapping[int, Sequence[str]] | None = None,
 ) -> list[document.Answer]:
-    """One sentence a batch: which arm is best, by how much, and which acceptance length would just pay for it.
+    """One sentence a batch: which arm pays, which is best of several, by how much, and from which acceptance length on.
 
-    `steps` hold the speed-ups to go by (`predicted`), `how` says where those are from.
+    `steps` hold the speed-ups to go by (`predicted`), `how` says where those are from. `asked`: the arms of the run by
+    concurrency; an arm without a speed-up there (its cell, or the baseline's, does not stand) is said not to be known.
     """
+    wanted = asked or {step.concurrency: [] for step in steps}
     answers = []
-    for concurrency, best in best_lengths(steps).items():
+    for concurrency in sorted(wanted):
         here = [step for step in steps if step.concurrency == concurrency]
-        least = min(here, key=lambda step: step.break_even_length)
-        values: dict[str, float | None] = {"break_even": least.break_even_length}
-        if best is None:
-            text = (
-                f"With the acceptance stated, no draft pays at {at_once(concurrency)}: even {least.arm} would need an AL of "
-                f"{least.break_even_length:.2f}."
-            )
-        else:
-            gain, length = best.predicted_speedup or 0.0, best.acceptance_length or 0.0
-            values = {"speedup": gain, "length": length, "break_even": best.break_even_length}
-            text = (
-                f"With the acceptance stated, {best.arm} is best at {at_once(concurrency)}: {times(gain)} {how} "
-                f"an AL of {length:.2f}; it pays from an AL of {best.break_even_length:.2f}."
-            )
-        answers.append(
-            document.Answer(
-                id=f"forecast/{concurrency}",
-                text=text,
-                arm=best.arm if best else "",
-                values=values,
-                good=best is not None,
-            )
-        )
+        known = [step for step in here if step.predicted_speedup is not None]
+        names = dict.fromkeys([*wanted[concurrency], *(step.arm for step in here)])
+        unknown = [name for name in names if name not in {step.arm for step in known}]
+        answers.append(_at_batch(concurrency, known, unknown, how))
     return answers
+
+
+def _at_batch(
+    concurrency: int, known: Sequence[document.StepCost], unknown: Sequence[str], how: str
+) -> document.Answer:
+    best = best_lengths(known).get(concurrency)
+    load, alone = at_once(concurrency), len(known) + len(unknown) == 1
+    left = f" {listed(unknown)} {'is' if len(unknown) == 1 else 'are'} not known there." if unknown else ""
+    values: dict[str, float | None] = {}
+    if best is not None:
+        gain, length = best.predicted_speedup or 0.0, best.acceptance_length or 0.0
+        values = {"speedup": gain, "length": length, "break_even": best.break_even_length}
+        verdict = "pays" if alone or len(known) == 1 else "is best of what is known" if unknown else "is best"
+        text = (
+            f"{best.arm} {verdict} at {load}: {times(gain)} {how} an AL of {length:.2f}; it pays from an AL of "
+            f"{best.break_even_length:.2f}.{left}"
+        )
+    elif known:
+        least = min(known, key=lambda step: step.break_even_length)
+        values = {"break_even": least.break_even_length}
+        if len(known) == 1:
+            text = f"{least.arm} does not pay at {load}: it would need an AL of {least.break_even_length:.2f}.{left}"
+        else:
+            which = "no draft that is known" if unknown else "no draft"
+            text = f"{which} pays at {load}: even {least.arm} would need an AL of {least.break_even_length:.2f}.{left}"
+    else:
+        text = f"whether a draft pays at {load} is not known: no figures stand of {listed(unknown)}."
+    return document.Answer(
+        id=f"forecast/{concurrency}",
+        text=f"With the acceptance stated, {text}",
+        arm=best.arm if best else "",
+        values=values,
+        good=True if best else None if unknown else False,
+    )

@@ -2,7 +2,8 @@
 
 The rule: at a concurrency, the arm with the largest speed-up among those whose 95 % interval lies above 1, of three trials or
 more and a steady cell; where none has one, the draft stays off. Fewer trials or a cell that is not steady decide nothing: the
-sentence says "Undecided" and which arm the trials point to.
+sentence says "Undecided" and which arm the trials point to. Where no arm surely pays and some arm has no speed-up, because a
+cell failed or was not run, nobody knows: "Not known", and why.
 """
 
 from __future__ import annotations
@@ -10,23 +11,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import groupby
 
-from outrider.bench.document import Answer, Interval, RunDocument, Speedup
+from outrider.bench.document import BASELINE, Answer, Interval, RunDocument, Speedup
 from outrider.bench.steps import reckoned
 from outrider.bench.words import arms, at_once, difference, listed, proven, sets, speedups, tails, times
 
 EACH_TRIAL_AT_LEAST = 1.05
 ENOUGH_TRIALS = 3
+_STATES = {"failed": "failed", "invalid": "must not be believed", "missing": "was not run"}
 _T_OF_TWO = 12.7062  # Student t, 97.5 %, one degree of freedom
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """At one concurrency: the arm to run, or None for no draft. Not `decided`: only what its few `trials` point to."""
+    """At one concurrency: the arm to run, or None for no draft. Not `decided`: only what its few `trials` point to.
+
+    unknown: where no arm surely pays, why some arm has no speed-up, such as ``eagle3-k3 failed``; empty: all have one.
+    """
 
     concurrency: int
     best: Speedup | None
     decided: bool
     trials: int
+    unknown: str = ""
 
 
 def pays(ratio: Interval) -> bool:
@@ -46,24 +52,42 @@ def leans(ratio: Interval) -> bool:
 
 
 def choices(document: RunDocument, prompt_set: str) -> list[Choice]:
-    """The best arm at each concurrency that has a speed-up at all: a surer arm goes before a larger ratio."""
+    """The best arm at each concurrency of the run: a surer arm goes before a larger ratio."""
     found = [one for arm in arms(document) for one in speedups(document, arm, prompt_set)]
+    loads = {one.concurrency for one in found}
+    loads |= {cell.concurrency for cell in document.cells if cell.prompt_set == prompt_set}
     return [
-        _choice(document, concurrency, [one for one in found if one.concurrency == concurrency])
-        for concurrency in sorted({one.concurrency for one in found})
+        _choice(document, prompt_set, concurrency, [one for one in found if one.concurrency == concurrency])
+        for concurrency in sorted(loads)
     ]
 
 
-def _choice(document: RunDocument, concurrency: int, here: list[Speedup]) -> Choice:
-    trials = min(one.ratio.n for one in here)
+def _choice(document: RunDocument, prompt_set: str, concurrency: int, here: list[Speedup]) -> Choice:
+    trials = min((one.ratio.n for one in here), default=0)
     pointed = [one for one in here if leans(one.ratio) and _explained(document, one)]
     best = max(
         pointed,
         key=lambda one: (_settled(one), pays(one.ratio), one.steady, one.ratio.value),
         default=None,
     )
+    if best is None and (unknown := _unknown(document, prompt_set, concurrency, here)):
+        return Choice(concurrency, None, decided=False, trials=trials, unknown=unknown)
     decided = trials >= ENOUGH_TRIALS if best is None else _settled(best)
     return Choice(concurrency, best, decided, trials)
+
+
+def _unknown(document: RunDocument, prompt_set: str, concurrency: int, here: list[Speedup]) -> str:
+    """Why arms of the run have no speed-up at this load: their own cells, or the baseline's, do not stand."""
+    without = [name for name in arms(document) if name not in {one.arm for one in here}]
+    states: dict[str, list[str]] = {}
+    for name in [BASELINE, *without] if without else []:
+        cell = document.cell(name, prompt_set, concurrency)
+        state = cell.state if cell else "missing"
+        if state != "ok":
+            states.setdefault(_STATES[state], []).append(name)
+    if without and not states:
+        states["shared no trial with the baseline"] = without
+    return listed([f"{listed(names)} {state}" for state, names in states.items()])
 
 
 def _settled(one: Speedup) -> bool:
@@ -77,15 +101,20 @@ def _explained(document: RunDocument, one: Speedup) -> bool:
 
 
 def recommendations(document: RunDocument) -> list[Answer]:
-    """The overall sentence first, then one a prompt set; none where no speed-up is known."""
+    """The overall sentence first, then one a prompt set; none where no speed-up is known at all."""
     by_set = {name: found for name in sets(document) if (found := choices(document, name))}
-    if not by_set:
+    if not document.speedups or not by_set:
         return []
     return [_overall(document, by_set), *(_of_set(document, name, found) for name, found in by_set.items())]
 
 
 def _assumed(document: RunDocument) -> str:
     return "With the acceptance assumed here: " if document.labels.acceptance == "synthetic" else ""
+
+
+def _open(found: list[Choice]) -> list[Choice]:
+    """Where something was measured and decides nothing."""
+    return [choice for choice in found if not choice.decided and not choice.unknown]
 
 
 def _why(open_: list[Choice]) -> str:
@@ -100,6 +129,13 @@ def _why(open_: list[Choice]) -> str:
     return listed(reasons)
 
 
+def _not_known(found: list[Choice]) -> str:
+    """``at 16 and 64 at once (eagle3-k3 failed)``, a part for each reason; empty where all is known."""
+    reasons = dict.fromkeys(choice.unknown for choice in found if choice.unknown)
+    parts = [(reason, [choice for choice in found if choice.unknown == reason]) for reason in reasons]
+    return listed([f"at {_load(found, mine)} ({reason})" for reason, mine in parts])
+
+
 def _good(found: list[Choice]) -> bool | None:
     if not all(choice.decided for choice in found):
         return None
@@ -107,28 +143,32 @@ def _good(found: list[Choice]) -> bool | None:
 
 
 def _overall(document: RunDocument, by_set: dict[str, list[Choice]]) -> Answer:
-    on, off, points, values = [], [], [], {}
+    on, off, points, unknown, values = [], [], [], [], {}
     for name, found in by_set.items():
         paying = [choice for choice in found if choice.best and choice.decided]
         values[f"up_to {name}"] = float(max((choice.concurrency for choice in paying), default=0))
         if paying:
             on.append(f"{name} {_where(found, paying)}")
-        open_ = [choice for choice in found if not choice.decided]
+        if where := _not_known(found):
+            unknown.append(f"{name} {where}")
+        open_ = _open(found)
         if leaning := [choice for choice in open_ if choice.best]:
             points.append(f"{_drafts(leaning)} for {name} at {_load(found, leaning)}")
         elif open_:
             points.append(f"no draft for {name}")
-        elif not paying:
-            off.append(name)
+        elif not paying and (left := [choice for choice in found if choice.decided]):
+            off.append(name if len(left) == len(found) else f"{name} at {_load(found, left)}")
     every = [choice for found in by_set.values() for choice in found]
-    open_ = [choice for choice in every if not choice.decided]
+    open_ = _open(every)
     parts = [f"Switch the draft on for {'; for '.join(on)}."] if on else []
     if off:
-        names = listed(off) if on or points else "all traffic measured"
+        names = listed(off) if on or points or unknown else "all traffic measured"
         parts.append(f"Leave it off for {names}: no arm was surely quicker than no draft there.")
     if open_:
-        rest = " at the other loads" if len(open_) < len(every) and not off else ""
+        rest = " at the other loads" if len(open_) < len(every) and not off and not unknown else ""
         parts.append(f"Undecided{rest}: {_why(open_)}. What there is points to {'; to '.join(points)}.")
+    if unknown:
+        parts.append(f"Not known for {'; for '.join(unknown)}.")
     return Answer(
         id="recommendation",
         text=f"{_assumed(document)}{' '.join(parts)}",
@@ -166,8 +206,9 @@ def _load(found: list[Choice], chosen: list[Choice]) -> str:
 def _of_set(document: RunDocument, prompt_set: str, found: list[Choice]) -> Answer:
     said: dict[bool, list[str]] = {True: [], False: []}
     values: dict[str, float | None] = {}
+    known = [choice for choice in found if not choice.unknown]
     for (arm, decided), group in groupby(
-        found, key=lambda choice: (choice.best.arm if choice.best else "", choice.decided)
+        known, key=lambda choice: (choice.best.arm if choice.best else "", choice.decided)
     ):
         stretch = list(group)
         load = _load(found, stretch)
@@ -177,18 +218,20 @@ def _of_set(document: RunDocument, prompt_set: str, found: list[Choice]) -> Answ
             f"{arm} at {load} ({_gain(gains)}{_tail(document, gains)})" if arm else f"no draft at {load}"
         )
     parts = [", ".join(said[True])] if said[True] else []
-    if not any(choice.best for choice in found):
+    if known and not any(choice.best for choice in found):
         best = max(
             (one for arm in arms(document) for one in speedups(document, arm, prompt_set)),
             key=lambda one: one.ratio.value,
         )
         values[f"{best.arm}@{best.concurrency}"] = best.ratio.value
         most = f"the best was {best.arm} with {times(best.ratio.value)} at {at_once(best.concurrency)}"
-        parts = [f"leave the draft off; {most}"] if said[True] and not said[False] else parts
-        said[False] = [f"no draft; {most}"] if said[False] else []
+        where = f" at {_load(found, known)}" if len(known) < len(found) else ""
+        parts = [f"leave the draft off{where}; {most}"] if said[True] and not said[False] else parts
+        said[False] = [f"no draft{where}; {most}"] if said[False] else []
     if said[False]:
-        open_ = [choice for choice in found if not choice.decided]
-        parts.append(f"undecided, for {_why(open_)}; what there is points to {', '.join(said[False])}")
+        parts.append(f"undecided, for {_why(_open(found))}; what there is points to {', '.join(said[False])}")
+    if unknown := _not_known(found):
+        parts.append(f"not known {unknown}")
     return Answer(
         id=f"recommendation/{prompt_set}",
         text=f"{_assumed(document)}For {prompt_set}: {'; '.join(parts)}.",

@@ -50,9 +50,19 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]])) if words else ""
 
 
+def more(count: int) -> str:
+    """``, and 3 more``; nothing of none."""
+    return f", and {count} more" if count > 0 else ""
+
+
 def at_once(concurrency: float) -> str:
     """``8 at once``; measured means with one decimal."""
     return f"{concurrency:.0f} at once" if float(concurrency).is_integer() else f"{concurrency:.1f} at once"
+
+
+def all_at_once(concurrencies: Sequence[int]) -> str:
+    """``1, 4 and 8 at once``."""
+    return f"{listed([str(one) for one in concurrencies])} at once"
 
 
 def difference(one: LatencyDifference, absolute: bool) -> str:

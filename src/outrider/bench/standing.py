@@ -1,0 +1,20 @@
+"""Which cells of a document may be believed, and what each of their trials made."""
+
+from __future__ import annotations
+
+from outrider.bench.document import Cell, RunDocument
+
+
+def standing(document: RunDocument, arm: str, prompt_set: str, concurrency: int) -> Cell | None:
+    """The cell if it may be believed: state ``ok``, with a throughput."""
+    cell = document.cell(arm, prompt_set, concurrency)
+    return cell if cell and cell.state == "ok" and cell.pooled and cell.pooled.output_tok_s else None
+
+
+def tok_s_by_trial(cell: Cell) -> dict[int, float]:
+    """Output tok/s of the trials that stand."""
+    return {
+        trial.trial: trial.figures.output_tok_s
+        for trial in cell.trials
+        if trial.figures and not trial.failed and trial.figures.output_tok_s
+    }
