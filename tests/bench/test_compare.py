@@ -180,7 +180,10 @@ def test_positions_that_cannot_be_seen_are_named() -> None:
     few = Model(1, drafts=90, temperature=0.0)
     found = compare(run_of(few), run_of(few))
     assert any(check.blind for check in found.checks if check.figure == "position 3")
-    said = rf"position 3: 1 of 1 checks would not see 20% beyond the tolerance; {DRAFT} would have to change by \d+%"
+    said = (
+        r"position rates: \d of 3 checks would not see 20% beyond the tolerance; "
+        rf"position 3 of {DRAFT} would have to change by \d+%"
+    )
     assert any(re.fullmatch(said, note) for note in found.notes), found.notes
 
 

@@ -53,6 +53,12 @@ def test_an_arm_that_is_slower_everywhere_is_named_as_a_whole() -> None:
     assert len([one for one in found.worse if one.figure == "TPOT" and one.concurrency]) == 8
 
 
+def test_an_engine_that_is_slower_for_all_is_named_so() -> None:
+    """Every arm at 1.3 times: all arms, not the first of them."""
+    found = against(EIGHT, tpot={DRAFT: 1.3, "baseline": 1.3})
+    assert found.sentence().startswith("Regression: TPOT of all arms rose by ")
+
+
 @pytest.mark.parametrize(
     ("planted", "figure", "switch"),
     [

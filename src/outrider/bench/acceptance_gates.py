@@ -21,7 +21,7 @@ from outrider.core.errors import MeasurementError
 LEAST_LENGTH = 1.05
 LEAST_DRAFTS = 200
 _LEAST_RATE = 0.05  # a position accepted less often than this is no gate
-GAIN = "AL - 1"
+GAIN, POSITION = "AL - 1", "position"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def _of_arm(arm: str, mine: Sequence[Pair], rule: _Rule, found: AcceptanceChange
         found.whole += rule.change(Part(GAIN, arm), everything)
     for position in range(everything.reference.positions):
         if everything.reference.value(position) >= _LEAST_RATE:
-            found.whole += rule.change(Part(f"position {position + 1}", arm), everything, position)
+            found.whole += rule.change(Part(f"{POSITION} {position + 1}", arm), everything, position)
     for pair in mine if len(mine) > 1 else ():
         alone = sides([pair])
         if alone.drafts >= LEAST_DRAFTS and 1 + alone.reference.value() >= LEAST_LENGTH:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from outrider.bench.acceptance_gates import GAIN, acceptance_changes
+from outrider.bench.acceptance_gates import GAIN, POSITION, acceptance_changes
 from outrider.bench.comparable import Pair, differences, fallen, lacking, pairs
 from outrider.bench.document import RunDocument
-from outrider.bench.gates import BLIND, POWER, Change, Check, judged
+from outrider.bench.gates import ALL, BLIND, POWER, Change, Check, judged
 from outrider.bench.time_gates import OTHERS, TPOT, time_changes
 from outrider.bench.words import listed, more
 from outrider.core.errors import MeasurementError
@@ -71,11 +71,20 @@ class Comparison:
         """The regressions, the gravest first: what is left of a change at the favourable end of its family's interval.
 
         Where one cause moves many figures by about as much, the noisiest would stand first by chance: of those that may be as
-        grave as the gravest, the first in order (acceptance, TPOT, other figures, single loads) is put before them.
+        grave as the gravest, the first in order (acceptance, TPOT, other figures, single loads) is put before them; all arms
+        together, if each of them got worse.
         """
         found = sorted((check for check in self.checks if check.regressed), key=lambda one: -one.firmly)
         alike = [one for one in self.checks if one.regressed and one.change >= _ALIKE * found[0].firmly]
-        return [*alike[:1], *(one for one in found if one is not alike[0])]
+        first = self._all_arms(alike[0]) if alike else None
+        return [one for one in (first, *(one for one in found if one is not first)) if one]
+
+    def _all_arms(self, worse: Check) -> Check:
+        """The check over all arms in its stead, where every arm as a whole regressed in this figure."""
+        same = [one for one in self.checks if one.figure == worse.figure and one.concurrency is None]
+        together = [one for one in same if one.arm == ALL]
+        everywhere = worse.concurrency is None and all(one.regressed for one in same)
+        return together[0] if everywhere and together else worse
 
     def sentence(self) -> str:
         """One sentence: what regressed, the gravest first, or which change would have been seen, and how surely."""
@@ -209,15 +218,19 @@ def _checks(
 
 
 def _hardly_seen(checks: Sequence[Check]) -> list[str]:
-    """One note a figure: where a pass says little."""
+    """One note a figure (all positions are one): where a pass says little."""
+    figures: dict[str, list[Check]] = {}
+    for check in checks:
+        name = "position rates" if check.figure.startswith(POSITION) else check.figure
+        figures.setdefault(name, []).append(check)
     found = []
-    for name in dict.fromkeys(check.figure for check in checks):
-        mine = [check for check in checks if check.figure == name]
+    for name, mine in figures.items():
         if blind := [check for check in mine if check.blind]:
             worst = max(blind, key=lambda check: check.seen)
+            what = f"{worst.figure} of " if worst.figure != name else ""
             found.append(
-                f"{name}: {len(blind)} of {len(mine)} checks would not see {BLIND:.0%} beyond the tolerance; {worst.where} would "
-                f"have to change by {worst.seen:.0%}"
+                f"{name}: {len(blind)} of {len(mine)} checks would not see {BLIND:.0%} beyond the tolerance; {what}{worst.where} "
+                f"would have to change by {worst.seen:.0%}"
             )
     return found
 

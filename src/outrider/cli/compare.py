@@ -30,7 +30,7 @@ _FIGURES = {
 class Tolerance(click.ParamType[tuple[tuple[str, ...], float | None]]):
     """``0.05``, ``ttft=0.1``, ``e2e-tail=off``: the fields of `Tolerances` it is for, and the share."""
 
-    name = "[FIGURE=]SHARE|off"
+    name = "tolerance"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
@@ -70,6 +70,7 @@ def tolerances(given: Sequence[tuple[tuple[str, ...], float | None]]) -> Toleran
     "--tolerance",
     "given",
     type=Tolerance(),
+    metavar="[FIGURE=]SHARE|off",
     multiple=True,
     help="Change for the worse that is let through, as a share: of every figure (0.05), or of one (ttft=0.1), which off "
     "switches off; again for more. Figures: al (and position rates), tpot, tok-s 0.03; ttft, ttft-tail, e2e-tail, "
