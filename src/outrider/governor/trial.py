@@ -46,9 +46,10 @@ class Told:
 
 
 def told(state: GovernorState, trial: Trial, judge: Judge) -> Told | None:
-    """At the batch of late or at the one it began with; None: not told yet. When its time is over, what is known is told.
+    """At the batch of late, or, where that is not known, at the one it began with; None: not told yet.
 
-    Without a draft requests take another time, so that the batch moves while it lasts.
+    Without a draft requests take another time, so that the batch moves while it lasts. When its time is over, what is known is
+    told.
     """
     brought = Evidence(requests=1, per_step=trial.per_step)
     over = state.at_s - trial.began_s >= judge.settings.trial_s
@@ -57,4 +58,6 @@ def told(state: GovernorState, trial: Trial, judge: Judge) -> Told | None:
         found = Told(even, running, judge.surely_costs(brought, even), judge.surely_pays(brought, even))
         if found.slower or found.faster or (over and even.known):
             return found
+        if even.known:
+            return None
     return None
