@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 
 HEAD = b"HTTP/1.1 %s\r\ncontent-type: %s\r\ntransfer-encoding: chunked\r\n\r\n"
-WAYS = ("big-chunks", "no-line-end", "error-body", "small-chunks")
 
 
 def _frame(data: bytes) -> bytes:
@@ -40,7 +39,7 @@ def _answer(way: str) -> Iterator[bytes]:
 
 
 class Flood:
-    """Answers every request, whatever it is, in one of the `WAYS` or as a ``trickle``; `sent` counts bytes."""
+    """Answers without end, as ``big-chunks``, ``no-line-end``, ``error-body``, ``small-chunks`` or a ``trickle``."""
 
     def __init__(self, way: str) -> None:
         self.way = way

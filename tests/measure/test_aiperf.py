@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from outrider.core.errors import MeasurementError
-from outrider.measure.aiperf import VERSION, AiperfRunner, find_aiperf
+from outrider.measure.aiperf import AiperfRunner
+from outrider.measure.aiperf_program import VERSION, find_aiperf
 from outrider.measure.load import LoadPlan
 from outrider.measure.prompts import Prompt
 from tests.front.harness import Bed, wait_until

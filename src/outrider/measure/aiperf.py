@@ -1,15 +1,13 @@
-"""aiperf behind `LoadRunner`: find it, start it, follow it, read what it left, leave nothing behind.
+"""aiperf behind `LoadRunner`: start it, follow it, read what it left, leave nothing behind.
 
-A program of its own in an environment of its own, because its pins and vLLM's do not meet. The run's folder keeps aiperf's log
-and summary; its raw export (17 KB a request) is read and deleted. The API key goes by the environment, never by the command
-line or a file.
+The run's folder keeps aiperf's log and summary; its raw export (17 KB a request) is read and deleted. The API key goes by the
+environment, never by the command line or a file. What it takes is bounded: see `outrider.measure.bounds`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -17,10 +15,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 from outrider.core.errors import MeasurementError
 from outrider.launch.process import die_with_parent
 from outrider.measure.aiperf_input import CONFIG, INPUT, KEY_VARIABLE, OUTPUT, TOKENIZER, write_input
+from outrider.measure.aiperf_program import INSTALL, VERSION, checked, environment, find_aiperf
 from outrider.measure.aiperf_records import (
     AcceptanceOf,
     RawExport,
@@ -28,76 +28,20 @@ from outrider.measure.aiperf_records import (
     read_gpu_use,
     read_records,
 )
+from outrider.measure.bounds import MIB, Bounds, Watch, bounds_of, flood
 from outrider.measure.load import GpuUse, LoadPlan, LoadResult
 
-VERSION = "0.13.0"
-PROGRAM_VARIABLE = "OUTRIDER_AIPERF"
 CONSOLE = "aiperf-console.log"
 KEPT = {"profile_export_aiperf.json": "aiperf-summary.json", "logs/aiperf.log": "aiperf.log"}
 TAIL_LINES = 15
-_SAYS_VERSION = re.compile(r"(?:aiperf\s+)?(?:version\s+)?(\d+\.\d+[\w.+-]*)", re.IGNORECASE)
 GRACE_S = 8.0
 POLL_S = 0.25
-_INSTALL = (
-    "Run `make bench-env` in Outrider's folder, or name the program: OUTRIDER_AIPERF=/path/to/bin/aiperf."
-)
+PIECE_BYTES = 4 * MIB  # of the progress file, read at once
+LOG_BYTES = 16 * MIB  # of a log: its end is kept
+TAIL_BYTES = 64 * 1024
 
 
-def find_aiperf(environ: Mapping[str, str] | None = None, here: Path | None = None) -> Path:
-    """The program: $OUTRIDER_AIPERF, else ``.venv-bench`` in `here` (the current folder) or in the checkout, else PATH's.
-
-    Raises MeasurementError: none found, or not version 0.13.0.
-    """
-    environ = os.environ if environ is None else environ
-    if named := environ.get(PROGRAM_VARIABLE):
-        return _checked(Path(named))
-    for folder in (here or Path.cwd(), Path(__file__).parents[3]):
-        if os.access(program := folder / ".venv-bench" / "bin" / "aiperf", os.X_OK):
-            return _checked(program)
-    if found := shutil.which("aiperf", path=environ.get("PATH")):
-        return _checked(Path(found))
-    raise MeasurementError("the load generator aiperf is not installed", hint=_INSTALL)
-
-
-def _checked(program: Path) -> Path:
-    try:
-        asked = subprocess.run(  # noqa: S603  (the program the user named, or ours)
-            [program, "--version"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            env=_environment(),
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise MeasurementError(
-            f"the load generator {program} cannot be run: {error}", hint=_INSTALL
-        ) from error
-    said = _SAYS_VERSION.fullmatch(asked.stdout.strip())
-    if asked.returncode or said is None:
-        words = (asked.stdout.strip() or asked.stderr.strip()).partition("\n")[0][:80]
-        answer = f"it answers --version with {words!r}" if words else "it tells no version"
-        raise MeasurementError(
-            f"{program} is not the load generator aiperf {VERSION}: {answer}", hint=_INSTALL
-        )
-    if said[1] != VERSION:
-        raise MeasurementError(
-            f"the load generator {program} is aiperf {said[1]}; {VERSION} is needed, "
-            "because its files are read by what that version writes",
-            hint=_INSTALL,
-        )
-    return program.absolute()
-
-
-def _environment(**more: str) -> dict[str, str]:
-    """The environment without what would change aiperf: its own settings, offline switches, our Python's path."""
-    dropped = {"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "PYTHONPATH", "PYTHONHOME"}
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in dropped and not name.startswith("AIPERF_")
-    }
-    return kept | more
+Progress = Callable[[int, int], None]
 
 
 class AiperfRunner:
@@ -105,6 +49,7 @@ class AiperfRunner:
 
     `acceptance` reads what the engine's last chunk says of a request's drafts (``engine.request_acceptance``). `program` is
     aiperf's path, found by `find_aiperf` if None. `workers` bounds its sending processes; None: half the cores, 8 at most.
+    `most_memory`: bytes that it may take of, as `bounds_of` takes `available`; None: what is free on the machine.
     """
 
     def __init__(
@@ -113,24 +58,28 @@ class AiperfRunner:
         *,
         program: Path | None = None,
         workers: int | None = None,
+        most_memory: int | None = None,
     ) -> None:
-        self._program = _checked(program) if program else find_aiperf()
+        self._program = checked(program) if program else find_aiperf()
         self._acceptance = acceptance
+        self._most_memory = most_memory
         self._workers = workers or max(1, min(8, (os.cpu_count() or 2) // 2))
 
-    def run(self, plan: LoadPlan, folder: Path, progress: Callable[[int, int], None]) -> LoadResult:
+    def run(self, plan: LoadPlan, folder: Path, progress: Progress) -> LoadResult:
         """Send the plan's requests. Failed ones, even all, are records with their outcome, not an exception.
 
         Raises MeasurementError: a plan that cannot be run, aiperf died or told nothing, a clock that jumped, an engine that
-        tells no token counts. Whatever raises, aiperf and its processes are gone afterwards.
+        tells no token counts, a server that sends so much more than was asked for that the machine would suffer. Whatever
+        raises, aiperf and its processes are gone afterwards.
         """
         shutil.rmtree(folder / OUTPUT, ignore_errors=True)
         made = write_input(plan, folder)
+        bounds = bounds_of(plan, self._processes(plan), self._most_memory)
         progress(0, plan.requests)
-        status = self._execute(plan, folder, progress)
         try:
+            status = self._execute(plan, folder, bounds, progress)
             export = RawExport(made.prompt_ids, self._acceptance, plan.timeout_s)
-            with _raw_lines(folder / OUTPUT) as lines:
+            with _raw_lines(folder / OUTPUT, bounds.answer) as lines:
                 read = read_records(lines, export)
             self._judge(plan, read, status, folder)
             gpu = _gpu_use(folder / OUTPUT, read)
@@ -163,6 +112,11 @@ class AiperfRunner:
                 hint="Serve with an engine that honours `stream_options.include_usage`.",
             )
 
+    def _processes(self, plan: LoadPlan) -> int:
+        """Those that send and those that record."""
+        workers = min(self._workers, plan.concurrency)
+        return workers + max(1, workers // 4)
+
     def _argv(self, plan: LoadPlan) -> list[str]:
         workers = min(self._workers, plan.concurrency)
         gpu = ["--gpu-telemetry", "pynvml"] if _has_nvidia() else ["--no-gpu-telemetry"]
@@ -170,10 +124,10 @@ class AiperfRunner:
             *(str(self._program), "profile", "--config", CONFIG, "--artifact-dir", OUTPUT, "--ui", "none"),
             *("--use-server-token-count", "--per-chunk-usage", "--use-legacy-max-tokens"),
             *("--tokenizer", f"./{TOKENIZER}", "--export-level", "raw", "--no-server-metrics", *gpu),
-            *("--workers-max", str(workers), "--record-processors", str(max(1, workers // 4))),
+            *("--workers-max", str(workers), "--record-processors", str(self._processes(plan) - workers)),
         ]
 
-    def _execute(self, plan: LoadPlan, folder: Path, progress: Callable[[int, int], None]) -> int:
+    def _execute(self, plan: LoadPlan, folder: Path, bounds: Bounds, progress: Progress) -> int:
         """Run it to its end; its exit status."""
         secret = {KEY_VARIABLE: plan.api_key} if plan.api_key is not None else {}
         with (
@@ -181,7 +135,7 @@ class AiperfRunner:
             (folder / CONSOLE).open("wb") as console,
         ):
             # Written soon, so that progress is; its temporary files where they go even if it is killed.
-            env = _environment(TMPDIR=scratch, AIPERF_METRICS_EXPORT_FLUSH_INTERVAL="1", **secret)
+            env = environment(TMPDIR=scratch, AIPERF_METRICS_EXPORT_FLUSH_INTERVAL="1", **secret)
             try:
                 process = subprocess.Popen(  # noqa: S603  (checked above)
                     self._argv(plan),
@@ -195,38 +149,49 @@ class AiperfRunner:
                 )
             except OSError as error:
                 raise MeasurementError(
-                    f"the load generator cannot be started: {error}", hint=_INSTALL
+                    f"the load generator cannot be started: {error}", hint=INSTALL
                 ) from error
             try:
-                return self._follow(process, plan, folder, progress)
+                return self._follow(process, plan, folder, Watch(process.pid, folder, bounds), progress)
             finally:
                 _end(process)
 
     def _follow(
-        self,
-        process: subprocess.Popen[bytes],
-        plan: LoadPlan,
-        folder: Path,
-        progress: Callable[[int, int], None],
+        self, process: subprocess.Popen[bytes], plan: LoadPlan, folder: Path, watch: Watch, progress: Progress
     ) -> int:
         rounds = (plan.requests + plan.warmup_requests) / plan.concurrency + 2
         deadline = time.monotonic() + rounds * plan.timeout_s + 300
-        export, offset, done = folder / OUTPUT / "profile_export.jsonl", 0, 0
+        done = _Done(folder / OUTPUT / "profile_export.jsonl")
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return process.wait(POLL_S)
+            watch.check()
             if time.monotonic() > deadline:
                 raise MeasurementError(
-                    f"the load generator did not end: {done} of {plan.requests} requests after every timeout had passed",
+                    f"the load generator did not end: {done.requests} of {plan.requests} requests after every timeout had passed",
                     hint="Look at its output in the cell's folder, and run the bench again: finished cells are kept.",
                 )
-            with contextlib.suppress(OSError), export.open("rb") as source:
-                source.seek(offset)
-                piece = source.read()
-                offset += len(piece)
-                if ended := piece.count(b'"benchmark_phase":"profiling"'):
-                    done = min(done + ended, plan.requests)
-                    progress(done, plan.requests)
+            if done.grew():
+                progress(min(done.requests, plan.requests), plan.requests)
+
+
+class _Done:
+    """Counted requests that have ended, as the file says that aiperf writes on the way."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._offset = path, 0
+        self.requests = 0
+
+    def grew(self) -> bool:
+        """Read on, whole lines only; whether a counted request was among them."""
+        before = self.requests
+        with contextlib.suppress(OSError), self._path.open("rb") as source:
+            source.seek(self._offset)
+            piece = source.read(PIECE_BYTES)
+            piece = piece[: piece.rfind(b"\n") + 1]
+            self._offset += len(piece)
+            self.requests += piece.count(b'"benchmark_phase":"profiling"')
+        return self.requests > before
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -242,13 +207,23 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def _raw_lines(output: Path) -> Iterator[Iterator[bytes]]:
-    """The raw export's lines: the whole file, or what the processors wrote when aiperf did not gather them (all failed, died)."""
+def _raw_lines(output: Path, most: int) -> Iterator[Iterator[bytes]]:
+    """The raw export's lines: the whole file, or what the processors wrote when aiperf did not gather them (all failed, died).
+
+    The iterator raises MeasurementError for a line of more than `most` bytes.
+    """
     whole = output / "profile_export_raw.jsonl"
     paths = [whole] if whole.exists() else sorted((output / "raw_records").glob("*.jsonl"))
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(path.open("rb")) for path in paths]
-        yield (line for file in files for line in file if line.endswith(b"\n"))
+        yield (line for file in files for line in _lines(file, most) if line.endswith(b"\n"))
+
+
+def _lines(file: BinaryIO, most: int) -> Iterator[bytes]:
+    while line := file.readline(most + 1):
+        if len(line) > most:
+            raise flood("one answer is longer than any can be", most)
+        yield line
 
 
 def _gpu_use(output: Path, read: ReadRecords) -> GpuUse | None:
@@ -276,8 +251,14 @@ def _plan_warnings(plan: LoadPlan, conversations: int) -> tuple[str, ...]:
 
 
 def _tail(path: Path) -> str:
-    lines = path.read_text("utf-8", "replace").splitlines()
+    lines = _end_of(path, TAIL_BYTES).decode("utf-8", "replace").splitlines()
     return "\n".join([line for line in lines if line.strip()][-TAIL_LINES:])
+
+
+def _end_of(path: Path, most: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - most))
+        return file.read(most)
 
 
 def _scrubbed(text: str, key: str | None) -> str:
@@ -285,7 +266,7 @@ def _scrubbed(text: str, key: str | None) -> str:
 
 
 def _tidy(folder: Path, key: str | None) -> None:
-    """Keep log and summary, without the key should it be there; delete the rest."""
+    """Keep the summary and the ends of logs, without the key should it be there; delete the rest."""
     output = folder / OUTPUT
     for name, kept in KEPT.items():
         with contextlib.suppress(FileNotFoundError):
@@ -294,5 +275,9 @@ def _tidy(folder: Path, key: str | None) -> None:
     shutil.rmtree(folder / TOKENIZER, ignore_errors=True)
     (folder / INPUT).unlink(missing_ok=True)
     for path in folder.glob("aiperf*"):
-        if key and key.encode() in (content := path.read_bytes()):
-            path.write_bytes(content.replace(key.encode(), b"<key>"))
+        whole = path.stat().st_size <= LOG_BYTES
+        content = _end_of(path, LOG_BYTES)
+        kept_part = content if whole else content.partition(b"\n")[2]  # no half a line, nor half a key
+        clean = kept_part.replace(key.encode(), b"<key>") if key else kept_part
+        if clean != content:
+            path.write_bytes(clean)

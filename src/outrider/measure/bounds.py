@@ -91,7 +91,7 @@ class Watch:
 def flood(what: str, bound: int) -> MeasurementError:
     """The error for a bound that was passed."""
     return MeasurementError(
-        f"the server floods: {what}, and {_words(bound)} are ample for what was asked for",
+        f"the server floods: {what}, more than the {_words(bound)} that are ample for what was asked for",
         hint="Ask the server for one streamed answer (curl -N) and see what it sends. The load was stopped, other cells stand.",
     )
 
