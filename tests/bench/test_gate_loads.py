@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from outrider.bench.compare import Comparison, Tolerances, compare
+from outrider.bench.compare import Tolerances, compare
+from outrider.bench.comparison import Comparison
 from outrider.cli.compare import as_text, compare_command
 from tests.bench.gate_runs import DRAFT, Model, run_of
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from outrider.bench.compare import Comparison, compare
+from outrider.bench.compare import compare
+from outrider.bench.comparison import Comparison
 from outrider.bench.gates import LONGER, Change, Part, judged
 from outrider.core.errors import MeasurementError
 from tests.bench.gate_runs import DRAFT, NOISE, noisy, run_of

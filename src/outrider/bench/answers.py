@@ -6,31 +6,25 @@ Every number in a sentence is in its `values`, unrounded, so that a test can com
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from outrider.bench.caveats import caveats, no_baseline
+from outrider.bench.crossing_answers import rival, stops
 from outrider.bench.document import (
     BASELINE,
     Acceptance,
     Answer,
     Cost,
-    Crossover,
-    Interval,
     LatencyDifference,
     RunDocument,
-    Speedup,
 )
 from outrider.bench.recommend import recommendations
-from outrider.bench.standing import standing, tok_s_by_trial
-from outrider.bench.statistics import ratio_interval
 from outrider.bench.steps import pooled_acceptance
 from outrider.bench.words import (
-    all_at_once,
     arms,
     at_once,
     difference,
     listed,
     proven,
+    ratios_at,
     sets,
     speedups,
     surely,
@@ -48,8 +42,8 @@ def answers(document: RunDocument) -> list[Answer]:
     each = [(arm, prompts) for arm in arms(document) for prompts in sets(document)]
     found: list[Answer | None] = [*recommendations(document), *no_baseline(document)]
     found += [_speedup(document, arm, prompts) for arm, prompts in each]
-    found += [_stops(document, one) for one in document.crossovers if one.against == BASELINE]
-    found += [_rival(document, one) for one in document.crossovers if one.against != BASELINE]
+    found += [stops(document, one) for one in document.crossovers if one.against == BASELINE]
+    found += [rival(document, one) for one in document.crossovers if one.against != BASELINE]
     found += [_tail(document, arm, prompts) for arm, prompts in each]
     found += [_degrades(document, arm) for arm in arms(document)]
     found += [_target(document, arm, prompts) for arm, prompts in each]
@@ -80,119 +74,6 @@ def _speedup(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
         values=values,
         good=surely(found),
     )
-
-
-def _stops(document: RunDocument, one: Crossover) -> Answer | None:
-    """The batch where an arm stops paying."""
-    found = speedups(document, one.arm, one.prompt_set)
-    if not found:
-        return None
-    head = f"{one.arm} on {one.prompt_set}"
-    sure = surely(found)
-    values: dict[str, float | None] = {"up_to": one.up_to}
-    if one.kind == "at" and one.running is not None:
-        values |= {"running": one.running.value, "low": one.running.low, "high": one.running.high}
-        bounds = text = ""
-        if one.running.n < 2:
-            bounds = " (1 trial)"
-        elif one.running.low is None and one.running.high is None:
-            text = (
-                f"Where {head} stops paying is undecided: near {one.running.value:.1f} running requests on average, but the "
-                "trials differ too much to tell it from any other load."
-            )
-        else:
-            low = "below what was measured" if one.running.low is None else f"{one.running.low:.1f}"
-            high = "beyond what was measured" if one.running.high is None else f"{one.running.high:.1f}"
-            bounds = f" (95 %: {low} to {high})"
-        text = text or f"{head} stops paying at {one.running.value:.1f} running requests{bounds}."
-    elif one.kind in ("none", "below") and (crossed := _other_side(found, one.kind)):
-        side = "not ahead" if one.kind == "none" else "ahead"
-        text = f"{head} goes up and down with the load: {side} at {crossed}; there is no one load at which it stops paying."
-        sure = None
-    elif one.kind == "none":
-        text = f"{head} {'pays' if sure else 'is ahead'} at every load measured, up to {one.up_to:.1f} running requests"
-        text += "." if sure else f"; not surely at {_unsure(found)}."
-    elif one.kind == "below":
-        text = f"{head} never pays: {'' if sure is False else 'it was '}slower than no draft at every load measured"
-        text += "." if sure is False else f"; not surely at {_unsure(found)}."
-    elif len(found) < 2:
-        text = f"Where {head} stops paying is unknown: only one load was measured."
-    else:
-        text = f"Where {head} stops paying is undecided: the trials differ too much; measure more of them."
-    good = sure if one.kind in ("none", "below") else None
-    return Answer(
-        id=f"stops-paying/{one.arm}/{one.prompt_set}",
-        text=text,
-        arm=one.arm,
-        prompt_set=one.prompt_set,
-        values=values,
-        good=good,
-    )
-
-
-def _other_side(found: Sequence[Speedup], kind: str) -> str:
-    """Loads that a fitted curve hides: not above 1 though it is ahead on the whole, or above 1 though it is behind."""
-    loads = [
-        one.concurrency for one in found if (one.ratio.value <= 1 if kind == "none" else one.ratio.value > 1)
-    ]
-    return all_at_once(loads) if loads else ""
-
-
-def _unsure(found: Sequence[Speedup]) -> str:
-    """The loads at which an interval holds 1, is missing, or the cell is not steady."""
-    loads = [one.concurrency for one in found if not (one.steady and proven(one.ratio, 1.0))]
-    return all_at_once(loads) if loads else "any load"
-
-
-def _rival(document: RunDocument, one: Crossover) -> Answer | None:
-    """Where one draft overtakes another and where it falls behind, trial by trial: the ratio of those that both made."""
-    ratios = _against(document, one)
-    if not ratios:
-        return None
-    ahead = _loads([(load, ratio.value) for load, (ratio, _) in ratios.items() if ratio.value > 1])
-    behind = _loads([(load, ratio.value) for load, (ratio, _) in ratios.items() if ratio.value <= 1])
-    if not behind:
-        text = f"is ahead of {one.against} at every load measured: at {ahead}"
-    elif not ahead:
-        text = f"never overtakes {one.against}: at {behind}"
-    else:
-        text = f"is ahead of {one.against} at {ahead} and behind at {behind}"
-    values: dict[str, float | None] = {}
-    for load, (ratio, _) in ratios.items():
-        values |= {f"ratio@{load}": ratio.value, f"low@{load}": ratio.low, f"high@{load}": ratio.high}
-    unsure = [load for load, (ratio, steady) in ratios.items() if not (steady and proven(ratio, 1.0))]
-    if len(unsure) == len(ratios):
-        text += "; not surely at any of them" if len(ratios) > 1 else "; not surely"
-    elif unsure:
-        text += f"; not surely at {all_at_once(unsure)}"
-    if one.kind == "at" and one.running is not None:
-        values["running"] = one.running.value
-        text += f"; they are equal near {one.running.value:.1f} running requests"
-    elif one.kind == "undecided":
-        text += "; where they part is within the noise" if len(ratios) > 1 else "; one load only"
-    return Answer(
-        id=f"rival/{one.arm}/{one.against}/{one.prompt_set}",
-        text=f"{one.arm} {text}, on {one.prompt_set}.",
-        arm=one.arm,
-        prompt_set=one.prompt_set,
-        values=values,
-    )
-
-
-def _against(document: RunDocument, one: Crossover) -> dict[int, tuple[Interval, bool]]:
-    """Concurrency → output tok/s of one draft over the other's in the trials they share, and whether both cells are steady."""
-    found = {}
-    for concurrency in sorted({cell.concurrency for cell in document.cells}):
-        mine, theirs = (
-            standing(document, arm, one.prompt_set, concurrency) for arm in (one.arm, one.against)
-        )
-        if mine is None or theirs is None:
-            continue
-        sides = tok_s_by_trial(mine), tok_s_by_trial(theirs)
-        if sides[0].keys() & sides[1].keys():
-            steady = all(cell.pooled is not None and cell.pooled.steady for cell in (mine, theirs))
-            found[concurrency] = ratio_interval(*sides), steady
-    return found
 
 
 def _tail(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
@@ -231,17 +112,6 @@ def _tail(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
         prompt_set=prompt_set,
         values=values,
         good=False if worse else True if better else None,
-    )
-
-
-def _loads(pairs: Sequence[tuple[int, float]]) -> str:
-    """``1 (3.57×) and 4 at once (3.05×)``."""
-    last = len(pairs) - 1
-    return listed(
-        [
-            f"{load}{' at once' if place == last else ''} ({times(ratio)})"
-            for place, (load, ratio) in enumerate(pairs)
-        ]
     )
 
 
@@ -293,7 +163,7 @@ def _degrades(document: RunDocument, arm: str) -> Answer | None:
         if prompts in lengths and lengths[prompts] - 1 < _DEGRADED * (lengths[best] - 1):
             why.append(f"AL {lengths[prompts]:.2f} against {lengths[best]:.2f} on {best}")
         if slow[prompts]:
-            loads = _loads([(one.concurrency, one.ratio.value) for one in slow[prompts]])
+            loads = ratios_at([(one.concurrency, one.ratio.value) for one in slow[prompts]])
             sure = [one for one in slow[prompts] if one.steady and proven(one.ratio, 1.0)]
             lost += sure
             why.append(f"{'' if sure else 'perhaps '}slower than no draft at {loads}")
@@ -320,7 +190,7 @@ def _target(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
     values: dict[str, float | None] = {f"ratio@{one.concurrency}": one.ratio.value for one in found}
     last = found[-1]
     if passing:
-        loads = _loads([(one.concurrency, one.ratio.value) for one in passing])
+        loads = ratios_at([(one.concurrency, one.ratio.value) for one in passing])
         text = f"{arm} on {prompt_set} passes {TARGET}× at {loads}"
     else:
         best = max(found, key=lambda one: one.ratio.value)

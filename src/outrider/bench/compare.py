@@ -15,10 +15,11 @@ from pydantic import ValidationError
 
 from outrider.bench.acceptance_gates import GAIN, POSITION, acceptance_changes
 from outrider.bench.comparable import Pair, differences, fallen, lacking, pairs
+from outrider.bench.comparison import Comparison
 from outrider.bench.document import RunDocument
-from outrider.bench.gates import ALL, BLIND, POWER, Change, Check, judged
+from outrider.bench.gates import BLIND, Change, Check, judged
 from outrider.bench.time_gates import OTHERS, TPOT, time_changes
-from outrider.bench.words import listed, more
+from outrider.bench.words import more
 from outrider.core.errors import MeasurementError
 
 TOLERANCE = 0.03
@@ -27,7 +28,6 @@ WIDER = 0.05
 OF_TPOT = 0.02
 OF_LOADS = 0.01
 OF_OTHERS = 0.005
-_ALIKE = 0.8
 _LARGEST_FILE_BYTES = 200_000_000
 
 
@@ -50,69 +50,6 @@ class Tolerances:
         """Of the figure with that name."""
         found: float | None = getattr(self, switch)
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """All checks, the cells that fell, what was not gated, and what else a reader should know."""
-
-    checks: tuple[Check, ...]
-    fallen: tuple[str, ...] = ()
-    not_gated: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def regressed(self) -> bool:
-        """Whether anything is worse."""
-        return bool(self.fallen) or any(check.regressed for check in self.checks)
-
-    @property
-    def worse(self) -> list[Check]:
-        """The regressions, the gravest first: what is left of a change at the favourable end of its family's interval.
-
-        Where one cause moves many figures by about as much, the noisiest would stand first by chance: of those that may be as
-        grave as the gravest, the first in order (acceptance, TPOT, other figures, single loads) is put before them; all arms
-        together, if each of them got worse.
-        """
-        found = sorted((check for check in self.checks if check.regressed), key=lambda one: -one.firmly)
-        alike = [one for one in self.checks if one.regressed and one.change >= _ALIKE * found[0].firmly]
-        first = self._all_arms(alike[0]) if alike else None
-        return [one for one in (first, *(one for one in found if one is not first)) if one]
-
-    def _all_arms(self, worse: Check) -> Check:
-        """The check over all arms in its stead, where every arm as a whole regressed in this figure."""
-        same = [one for one in self.checks if one.figure == worse.figure and one.concurrency is None]
-        together = [one for one in same if one.arm == ALL]
-        everywhere = worse.concurrency is None and all(one.regressed for one in same)
-        return together[0] if everywhere and together else worse
-
-    def sentence(self) -> str:
-        """One sentence: what regressed, the gravest first, or which change would have been seen, and how surely."""
-        worse = self.worse
-        if self.fallen:
-            return f"Regression: {self.fallen[0]}{more(len(self.fallen) - 1 + len(worse))}."
-        if worse:
-            one = worse[0]
-            return (
-                f"Regression: {one.figure} of {one.where} {one.way} by {one.change:.1%} (surely {one.surely:.1%}), "
-                f"more than {one.tolerance:.1%}{more(len(worse) - 1)}."
-            )
-        said = [
-            f"{seen:.1%} of {name}" for name in (GAIN, TPOT.name) if (seen := self._seen(name)) is not None
-        ]
-        text = f"No regression in {len(self.checks)} checks"
-        if said:
-            text += f"; with {POWER:.0%} power a change for the worse of {listed(said)} would have been seen"
-        single = [one.seen for one in self.checks if one.figure == TPOT.name and one.concurrency is not None]
-        return f"{text}{f', {max(single):.1%} of TPOT at a single load' if single else ''}."
-
-    def _seen(self, figure: str) -> float | None:
-        """The change that would have been seen in every arm: of each its closest check over all loads."""
-        closest: dict[str, float] = {}
-        for one in self.checks:
-            if one.figure == figure and one.concurrency is None:
-                closest[one.arm] = min(one.seen, closest.get(one.arm, one.seen))
-        return max(closest.values(), default=None)
 
 
 def read_run(path: Path) -> RunDocument:

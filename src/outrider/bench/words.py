@@ -65,6 +65,17 @@ def all_at_once(concurrencies: Sequence[int]) -> str:
     return f"{listed([str(one) for one in concurrencies])} at once"
 
 
+def ratios_at(pairs: Sequence[tuple[int, float]]) -> str:
+    """``1 (3.57×) and 4 at once (3.05×)``."""
+    last = len(pairs) - 1
+    return listed(
+        [
+            f"{load}{' at once' if place == last else ''} ({times(ratio)})"
+            for place, (load, ratio) in enumerate(pairs)
+        ]
+    )
+
+
 def difference(one: LatencyDifference, absolute: bool) -> str:
     """``14.0 ms longer (34.0 against 20.0)``; in percent where the milliseconds are not to be quoted."""
     gap = one.difference_ms

@@ -10,7 +10,8 @@ from textwrap import fill
 
 import click
 
-from outrider.bench.compare import Comparison, Tolerances, compare, read_run
+from outrider.bench.compare import Tolerances, compare, read_run
+from outrider.bench.comparison import Comparison
 from outrider.bench.gates import ALL, Check
 
 _HEAD = ("figure", "arm", "where", "before", "after", "worse by", "surely", "")
