@@ -22,7 +22,8 @@ from outrider.governor.snapshot import Credit, StepReading
 KEPT = 60
 NOISE_FLOOR = 0.01
 """Relative error that no number of readings goes below: they overlap in time, and are less independent than they look."""
-_SLACK = 0.05  # step times of real engines are not quite monotonic
+_SLACK = 0.05  # step times of real engines are not quite monotonic …
+_LOOSE = 0.2  # … and their ratios less so
 _OCTAVE = 2.1  # neighbours further apart than this, as a ratio of batches, are not interpolated between
 
 
@@ -162,7 +163,14 @@ def break_even(times: StepTimes, ladder: Ladder, draft: str, running: float) -> 
     dear, cheap = times.bounds(draft, running), times.bounds(ladder.floor, running)
     if dear is None or cheap is None:
         return BreakEven()
-    return BreakEven(at_least=dear[0] / cheap[1], at_most=dear[1] / cheap[0])
+    least, most = [dear[0] / cheap[1]], [dear[1] / cheap[0]]
+    for batch, none in times.known(ladder.floor):
+        if mine := times.at(draft, batch):  # the more requests, the more tokens pay for a step with a draft
+            ratio = _ratio(mine, none).value
+            (least if batch < running else most).append(
+                ratio * (1 - _LOOSE if batch < running else 1 + _LOOSE)
+            )
+    return BreakEven(at_least=max(least), at_most=min(most))
 
 
 def break_even_unloaded(times: StepTimes, ladder: Ladder, draft: str, running: float) -> float | None:

@@ -103,6 +103,15 @@ def test_break_even_is_the_ratio_at_one_batch() -> None:
     assert far.at_least < 1.5 < far.at_most
 
 
+def test_a_draft_is_worth_no_more_with_more_requests() -> None:
+    """A break-even of 3.0 at 4 running is at least 2.4 at 64, whatever T(64) is; of 1.2 at 64, at most 1.44 at 4."""
+    ladder = head_ladder()
+    small = times((HEAD, 4.0, 0.03), ("off", 4.0, 0.01), ("off", 64.0, 0.05))
+    assert break_even(small, ladder, HEAD, 64.0).at_least == pytest.approx(2.4)
+    large = times((HEAD, 64.0, 0.06), ("off", 64.0, 0.05))
+    assert break_even(large, ladder, HEAD, 4.0).at_most == pytest.approx(1.44)
+
+
 def test_a_step_with_a_draft_is_never_shorter_than_one_without() -> None:
     """A ratio below 1 is noise."""
     found = break_even(times((HEAD, 4.0, 0.019), ("off", 4.0, 0.02)), head_ladder(), HEAD, 4.0).known

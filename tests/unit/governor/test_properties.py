@@ -103,7 +103,7 @@ def turns(policy: Policy, looks: list[Snapshot]) -> list[Turn]:
     return found
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=30)
 @given(courses(hands=False))
 def test_never_two_switches_within_the_dwell_time(course: tuple[Policy, list[Snapshot]]) -> None:
     """Whatever is measured; only an operator and an engine's start may be quicker."""
@@ -116,7 +116,7 @@ def test_never_two_switches_within_the_dwell_time(course: tuple[Policy, list[Sna
     assert all(later - sooner >= policy.settings.dwell_s for sooner, later in pairwise(moves))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=30)
 @given(courses())
 def test_a_decision_is_always_one_that_can_be_carried_out(course: tuple[Policy, list[Snapshot]]) -> None:
     """A draft of the ladder; probes of a rung above it, at a share between 0 and 1; a pin is obeyed; words with every reason."""

@@ -16,6 +16,7 @@ from outrider.cli.replay import replay_file
 from outrider.core.errors import MeasurementError, StackError
 from outrider.governor.policy import Policy
 from outrider.governor.settings import PolicySettings
+from outrider.governor.snapshot import Snapshot
 from outrider.governor.trace import header_line, look_lines
 from tests.unit.governor.traffic import Load, Service, changing, head_ladder, quiet, steady
 
@@ -66,25 +67,15 @@ def test_the_timeline_at_eighty_columns(trace: Path) -> None:
 
 
 def test_many_switches_are_cut_to_the_last_unless_all_are_asked_for(tmp_path: Path) -> None:
-    """A quick policy over traffic that alternates: forty lines, and how many came before; --all prints each."""
+    """An operator who pins another draft every ten seconds: forty lines, and how many came before; --all prints each."""
     path = tmp_path / "trace.jsonl"
-    service = Service(
-        Policy(head_ladder(2.4), PolicySettings(trials=False, dwell_s=1.0)),
-        lambda draft, at_s: (1.4, 0.05)[int(at_s // 20) % 2] if draft == "eagle3" else 0.3,
-        Load(steady(10), tokens=10),
-        warmed=False,
-    )
-    path.write_text(
-        header_line(head_ladder(2.4))
-        + "".join(look_lines(one.snapshot, one.decision) for one in service.seconds(1000.0))
-    )
-    few = run(path, "--policy", "trials=false", "--policy", "dwell_s=1")
-    every = run(path, "--policy", "trials=false", "--policy", "dwell_s=1", "--all")
-    assert re.search(r"… \d+ before that: --all prints them", few.output)
-    switches = int(re.search(r"switches: (\d+)", every.output)[1])  # type: ignore[index]  # it is there
-    assert switches > 42
-    assert len(re.findall(r"^ +\d:\d\d:\d\d ", every.output, re.MULTILINE)) == switches + 1
-    assert len(re.findall(r"^ +\d:\d\d:\d\d ", few.output, re.MULTILINE)) == 40
+    pins = [Snapshot(10.0 * n, pinned=("off", "ngram")[n % 2]) for n in range(60)]
+    path.write_text(header_line(head_ladder()) + "".join(map(look_lines, pins)))
+    few, every = run(path).output, run(path, "--all").output
+    assert "… 21 before that: --all prints them" in few
+    assert "switches: 60" in every
+    assert len(re.findall(r"^ +\d:\d\d:\d\d \w", every, re.MULTILINE)) == 61
+    assert len(re.findall(r"^ +\d:\d\d:\d\d \w", few, re.MULTILINE)) == 40
 
 
 def test_json_holds_all_of_it(trace: Path) -> None:

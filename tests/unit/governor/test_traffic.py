@@ -36,14 +36,14 @@ def run(service: Service, until_s: float) -> list[Seen]:
 
 @pytest.mark.parametrize("per_s", [0.1, 2, 20])
 def test_good_traffic_moves_nothing(per_s: float) -> None:
-    """Ten minutes of a head that pays: no switch, no probe, no alert, whatever the load."""
-    seen = run(Service(Policy(head_ladder()), constant(2.0, 0.15), Load(steady(per_s))), 600)
+    """Five minutes of a head that pays: no switch, no probe, no alert, whatever the load."""
+    seen = run(Service(Policy(head_ladder()), constant(2.0, 0.15), Load(steady(per_s))), 300)
     assert switches(seen) == []
     assert {one.decision.probe_draft for one in seen} == {None}
     assert {one.decision.alerts for one in seen} == {()}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("per_s", [1, 2, 8])
 @pytest.mark.parametrize("settings", [PolicySettings(), quiet()], ids=["trials", "no-trials"])
 def test_a_head_that_breaks_is_left_in_time_and_comes_back_in_time(
