@@ -3,14 +3,14 @@
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
 import pytest
 
-from outrider.bench.analysis import analyse, standing
+from outrider.bench.analysis import analyse
 from outrider.bench.answers import TARGET, answers
 from outrider.bench.document import (
     Answer,
@@ -22,7 +22,9 @@ from outrider.bench.document import (
     TextDifference,
 )
 from outrider.bench.figures import CellPrice
+from outrider.bench.standing import standing
 from outrider.cost.prices import read_prices
+from outrider.measure.records import RequestRecord
 from tests.bench.simulated import BASE_S, GRID, Run, baseline, eagle, p_eagle, simulate
 
 SETS = ("code", "chat")
@@ -210,6 +212,24 @@ def test_invalid_cells_take_part_in_nothing() -> None:
     assert sorted(one.concurrency for one in found.speedups) == [1, 4, 64]
     assert "eagle3-k3 on code at 16 at once (9 of 10 requests failed)" in answer(found, "caveat/invalid").text
     assert not found.latency_differences
+
+
+def test_latencies_meet_in_the_trials_that_both_arms_have() -> None:
+    """A third trial that the arm has alone changes no difference: its moment of the machine was not the baseline's."""
+    made = simulate(Run([baseline(("code",)), eagle(("code",))]))
+
+    def without(dropped: tuple[str, ...]) -> Callable[[str, str, int, int], Sequence[RequestRecord]]:
+        return lambda arm, prompts, at, trial: (
+            () if trial == 3 and arm in dropped else made.records_of(arm, prompts, at, trial)
+        )
+
+    alone, neither = (
+        analyse(made.document, without(dropped)).latency_differences
+        for dropped in (("baseline",), ("baseline", "eagle3-k3"))
+    )
+    assert alone
+    assert alone == neither
+    assert alone != analyse(made.document, made.records_of).latency_differences
 
 
 def test_labels_become_caveats() -> None:

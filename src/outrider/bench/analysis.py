@@ -15,7 +15,6 @@ from outrider.bench.crossover import Pair, Point, crossover
 from outrider.bench.document import (
     BASELINE,
     Arm,
-    Cell,
     Crossover,
     Figures,
     LatencyDifference,
@@ -23,6 +22,7 @@ from outrider.bench.document import (
     Speedup,
 )
 from outrider.bench.quantiles import P95_N, P99_N
+from outrider.bench.standing import standing, tok_s_by_trial
 from outrider.bench.statistics import Sample, nearest_rank, percentile_difference, ratio_interval, sample
 from outrider.bench.steps import step_costs
 from outrider.cost.prices import ListPrice, read_prices
@@ -61,21 +61,6 @@ def analyse(
         }
     )
     return filled.model_copy(update={"answers": answers(filled)})
-
-
-def standing(document: RunDocument, arm: str, prompt_set: str, concurrency: int) -> Cell | None:
-    """The cell if it may be believed: state ``ok``, with a throughput."""
-    cell = document.cell(arm, prompt_set, concurrency)
-    return cell if cell and cell.state == "ok" and cell.pooled and cell.pooled.output_tok_s else None
-
-
-def tok_s_by_trial(cell: Cell) -> dict[int, float]:
-    """Output tok/s of the trials that stand."""
-    return {
-        trial.trial: trial.figures.output_tok_s
-        for trial in cell.trials
-        if trial.figures and not trial.failed and trial.figures.output_tok_s
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +167,9 @@ def _differences(
     mine: Sequence[tuple[int, RequestRecord]],
     base: Sequence[tuple[int, RequestRecord]],
 ) -> list[LatencyDifference]:
-    """Percentile differences of the prompts both arms answered, where both have the n that the percentile needs."""
+    """Percentile differences of the prompts both arms answered in the trials both have, where both have the percentile's n."""
+    shared = {trial for trial, _ in mine} & {trial for trial, _ in base}
+    mine, base = ([one for one in side if one[0] in shared] for side in (mine, base))
     both = {record.prompt_id for _, record in mine if record.ok} & {
         record.prompt_id for _, record in base if record.ok
     }

@@ -105,5 +105,5 @@ def _price(place: str, number: int, entry: object) -> ListPrice:
 
 def _wrong(place: str, what: str) -> MeasurementError:
     return MeasurementError(
-        f"the price file {place} {what}", hint="docs/compare.md shows its form; without one, ours is used."
+        f"the price file {place} {what}", hint="docs/report.md shows its form; without one, ours is used."
     )
