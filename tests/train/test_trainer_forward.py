@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +12,7 @@ import pytest
 
 from outrider.train.job import TrainJob
 from outrider.train.rows import Row
-from tests.train.tiny import HIDDEN, LAYERS, VOCABULARY, write_target
+from tests.train.tiny import HIDDEN, LAYERS, VOCABULARY, load_trainer, write_target
 
 DEPTH = 4
 AUX = (1, 3, 4)
@@ -23,7 +22,7 @@ PROMPTS, ANSWERS = (6, 5, 9, 7), (20, 31, 12, 25)
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A float32 target, rows of random tokens, a head of each method, and the modules that make them."""
-    warnings.simplefilter("ignore")  # what the libraries deprecate in each other is not ours
+    load_trainer()
     import torch
 
     from outrider.train.trainer import evaluate, feed, forward, head, losses, packing, probes, target
@@ -246,7 +245,7 @@ def test_a_head_that_says_the_targets_choices_has_them_all_accepted(
 
         def __init__(self, real: Any) -> None:
             super().__init__()
-            self.real = real
+            self.real, self.weight = real, real.weight
 
         def forward(self, states: Any) -> Any:
             return states if states.shape[-1] == len(ids) else self.real(states)

@@ -13,12 +13,16 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Before the first step. Bytes of bf16: `head_bytes` without what is the target's (embedding, lm_head rows), `file_bytes`
-    the file that is written. `resumed_steps`: done by an earlier run. `notes`: what was decided by itself, in sentences."""
+    """Before the first step. `dtype` is what the head calculates in, `target_dtype` what the target does.
+
+    Bytes are of bf16: `head_bytes` without what is the target's (embedding, lm_head rows), `file_bytes` of the file's tensors.
+    `resumed_steps` were done by an earlier run. `notes`: what was decided by itself, in sentences.
+    """
 
     method: str
     device: str
     dtype: str
+    target_dtype: str
     rows: int
     held_out_rows: int
     tokens: int

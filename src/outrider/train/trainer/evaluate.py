@@ -14,7 +14,7 @@ import torch
 from outrider.core.errors import TrainingError
 from outrider.train.trainer.corpus import Corpus, Ints
 from outrider.train.trainer.feed import place
-from outrider.train.trainer.forward import drafts
+from outrider.train.trainer.forward import drafts, wanted_logits
 from outrider.train.trainer.losses import Distance
 from outrider.train.trainer.packing import epoch_batches
 from outrider.train.trainer.probes import Probe, probe
@@ -71,7 +71,7 @@ def _agree(
     placed = place(one.batch).on(device)
     features = store.of(placed)
     last = features.last.flatten(0, 1)[placed.answers]
-    wanted, choices = head.lm_head(target.normed(last)), target.choices(last)
+    wanted, choices = wanted_logits(head, target, last), target.choices(last)
     numbers = torch.from_numpy(one.choices).to(device)
     agree = torch.ones(len(numbers), dtype=torch.bool, device=device)
     total = torch.zeros((), dtype=torch.float64, device=device)
@@ -79,7 +79,7 @@ def _agree(
     every = list(drafts(head, placed, features))
     for depth, places in enumerate(one.states):
         states = every[min(depth, len(every) - 1)].states[torch.from_numpy(places).to(device)]
-        logits = head.lm_head(states.to(wanted.dtype))
+        logits = head.lm_head(states.to(head.lm_head.weight.dtype))
         drafted = logits.argmax(-1)
         if head.d2t is not None:
             drafted = drafted + head.d2t[drafted]

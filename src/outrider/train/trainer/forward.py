@@ -44,19 +44,24 @@ def loss_of(
     head: Any, target: Target, placed: Placed, features: Features, distance: Distance, depth_weight: float
 ) -> Any:
     """The batch's loss, a scalar: the mean distance over the places that learn, for EAGLE-3 the weighted mean of the rounds'."""
-    last = features.last.flatten(0, 1)[placed.answers]
-    with torch.no_grad():
-        wanted = head.lm_head(target.normed(last))
-    total, weights = torch.zeros((), device=last.device), 0.0
+    wanted = wanted_logits(head, target, features.last.flatten(0, 1)[placed.answers])
+    total, weights = torch.zeros((), device=wanted.device), 0.0
     for drafted in drafts(head, placed, features):
         places, answers = placed.learns[drafted.depth]
         if not len(places):  # no answer of the batch is that long
             continue
-        logits = head.lm_head(drafted.states[places].to(wanted.dtype))
+        logits = head.lm_head(drafted.states[places].to(head.lm_head.weight.dtype))
+        every = placed.chains is None and len(answers) == len(wanted)
         weight = depth_weight**drafted.depth
-        total = total + weight * distance.of(logits, wanted[answers]).mean()
+        total = total + weight * distance.of(logits, wanted if every else wanted[answers]).mean()
         weights += weight
     return total / weights
+
+
+def wanted_logits(head: Any, target: Target, last: Any) -> Any:
+    """What the target says of the head's tokens [places, draft vocabulary] after its states `last` [places, hidden]."""
+    with torch.no_grad():
+        return head.lm_head(target.normed(last).to(head.lm_head.weight.dtype))
 
 
 def _rounds(head: Any, placed: Placed, features: Features) -> Iterator[Drafted]:

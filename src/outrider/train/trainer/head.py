@@ -50,7 +50,7 @@ def default_aux_layers(layers: int) -> tuple[int, int, int]:
 
 
 def build_head(job: SettledJob, target: Target, vocabulary: Vocabulary, mask_token: int | None) -> Any:
-    """A new head on the job's device: weights float32, the target's rows in the target's type, seeded by the job."""
+    """A new head on the job's device, float32, seeded by the job."""
     torch.manual_seed(job.seed)
     eagle3 = job.method == "eagle3"
     settings: dict[str, Any] = {
@@ -107,10 +107,14 @@ def _layer_config(job: SettledJob, target: Target) -> Any:
 
 
 def _take_rows(head: Any, target: Target, vocabulary: Vocabulary) -> None:
-    """The target's embedding, shared; its output rows of the head's tokens, copied; the maps between the two."""
+    """The target's embedding, shared; its output rows of the head's tokens, copied (on a CPU the head calculates in float32); the
+    maps between the two."""
     ids = torch.tensor(vocabulary.ids, device=target.output_rows.device)
     head.embed_tokens.weight = torch.nn.Parameter(target.embedding, requires_grad=False)
-    head.lm_head.weight = torch.nn.Parameter(target.output_rows[ids], requires_grad=False)
+    rows = target.output_rows[ids]
+    head.lm_head.weight = torch.nn.Parameter(
+        rows.float() if rows.device.type == "cpu" else rows, requires_grad=False
+    )
     if not vocabulary.is_whole:
         head.d2t.copy_(torch.tensor(draft_to_target(vocabulary.ids)))
         head.t2d.zero_()

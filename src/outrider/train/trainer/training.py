@@ -46,7 +46,6 @@ def train_head(job: TrainJob, say: Say, stop: threading.Event, process_began: fl
         OSError: a file cannot be written.
     """
     settled = job.settled(_device(job))
-    torch.set_float32_matmul_precision("high")
     notes: list[str] = []
     with _attention(settled.attention):
         parts, coverage, cache_bytes = _parts(settled, notes)
@@ -67,14 +66,15 @@ def _device(job: TrainJob) -> Device:
     return "cuda" if there and job.device != "cpu" else "cpu"
 
 
-def _arithmetic(device: Device, notes: list[str]) -> Any:
-    """bf16 on a GPU and on a CPU that multiplies it in hardware (twice the speed there), float32 elsewhere."""
+def _target_dtype(device: Device, notes: list[str]) -> Any:
+    """bf16 on a GPU, and on a CPU that multiplies it in hardware (a third of float32's time there); float32 elsewhere."""
     if device == "cuda":
         return torch.bfloat16
     able = torch.cpu.get_capabilities()
-    fast = able.get("amx_bf16") or able.get("avx512_bf16") or able.get("bf16")
-    notes.append("This CPU multiplies bf16 in hardware." if fast else "This CPU has no bf16: float32 it is.")
-    return torch.bfloat16 if fast else torch.float32
+    if able.get("amx_bf16") or able.get("avx512_bf16") or able.get("bf16"):
+        return torch.bfloat16
+    notes.append("This CPU does not multiply bf16: the target runs in float32.")
+    return torch.float32
 
 
 def _attention(name: str) -> AbstractContextManager[Any]:
@@ -84,8 +84,7 @@ def _attention(name: str) -> AbstractContextManager[Any]:
 
 def _parts(job: SettledJob, notes: list[str]) -> tuple[Parts, float, int]:
     """Everything loaded and built; the vocabulary's coverage; bytes of kept states."""
-    dtype = _arithmetic(job.device, notes)
-    target = Target(job.target, job.device, dtype)
+    target = Target(job.target, job.device, _target_dtype(job.device, notes))
     target.watch(job.aux_layers or default_aux_layers(target.config.num_hidden_layers))
     corpus = read_corpus(job.rows, job.max_row_tokens, target.config.vocab_size)
     if corpus.dropped:
@@ -100,7 +99,6 @@ def _parts(job: SettledJob, notes: list[str]) -> tuple[Parts, float, int]:
     notes += [distance.note] if distance.note else []
     parts = Parts(
         job,
-        dtype,
         corpus,
         train_rows,
         target,
@@ -138,7 +136,8 @@ def _plan(
     return Planned(
         method=job.method,
         device=job.device,
-        dtype=str(parts.dtype).removeprefix("torch."),
+        dtype="bfloat16" if job.device == "cuda" else "float32",
+        target_dtype=str(parts.target.embedding.dtype).removeprefix("torch."),
         rows=len(parts.train_rows),
         held_out_rows=len(corpus.lengths) - len(parts.train_rows),
         tokens=len(corpus.tokens),
