@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any
+
 from outrider.cli.training_screen import TrainingScreen, duration
 from outrider.train.events import Evaluated, Finished, Planned, Progressed
+
+
+def made(kind: type[Any], **members: object) -> Any:
+    """An event with these members; of the rest nothing is shown."""
+    return kind(**{one.name: None for one in fields(kind)} | members)
 
 
 def test_time_left_is_of_what_was_done_since() -> None:
@@ -23,14 +31,28 @@ def test_the_trainer_s_events_in_words() -> None:
     """Plan, progress (overwritten), epoch and end, each under its step."""
     said: list[str] = []
     screen = TrainingScreen(said.append)
-    plan = Planned(
-        *("eagle3", "cpu", "bfloat16", 190, 10, 25_000, 18_000, 4, 50, 10, 3, (2, 15, 27), 8192, 0.998),
-        *(None, 5_100_000, 10_300_000, 19_800_000, "muon", "kl_div", "eager", "auto", 0, ("A note.",)),
+    plan = made(
+        Planned,
+        rows=190,
+        held_out_rows=10,
+        tokens=25_000,
+        epochs=4,
+        steps=50,
+        resumed_steps=10,
+        device="cpu",
+        dtype="bfloat16",
+        optimizer="muon",
+        loss="kl_div",
+        trained_parameters=5_100_000,
+        head_bytes=10_300_000,
+        draft_vocab_size=8192,
+        coverage=0.998,
+        notes=("A note.",),
     )
     screen.trained(plan)
-    screen.trained(Progressed(20, 50, 2, 3.25, 1e-3, 1234.5, 61.0))
-    screen.trained(Evaluated(1, 12, 4.0, 3.9, (0.31, 0.12), 1.43, 1200.0, 30.0))
-    screen.trained(Finished(50, 4, 100_000, 95.0, 1050.0, 3.0, None, None, 0, 3.1, (0.4,), 1.4, 1, {}))
+    screen.trained(made(Progressed, step=20, steps=50, loss=3.25, tok_s=1234.5, seconds_left=61.0))
+    screen.trained(made(Evaluated, epoch=1, held_out_loss=3.9, accuracy=(0.31, 0.12), length=1.43))
+    screen.trained(made(Finished, tokens=100_000, elapsed_s=95.0, tok_s=1050.0))
     assert said == [
         "[3/4 training] 190 rows, 25,000 tokens (10 rows held out), 4 epochs",
         "[3/4 training] head: 5.1 M parameters, 10.3 MB without the target's rows; 8,192 draft tokens cover 99.8%",
