@@ -220,6 +220,21 @@ def test_what_makes_no_row_is_counted_by_reason(tmp_path: Path) -> None:
     } == {0, 1, 2, 4}
 
 
+def test_a_later_turn_that_is_refused_leaves_the_turns_before(tmp_path: Path) -> None:
+    """The template, or the engine, will not have the second turn: the first is a row, and says why it ends there."""
+
+    def template(messages: Sequence[dict[str, str]], generate: bool) -> str:
+        if any(m["content"] == "boom" for m in messages):
+            raise ValueError("No booms")
+        return chatml(messages, generate)
+
+    with scripted(Script(template=template)) as engine:
+        counts, (row,) = answer(engine, tmp_path, [prompt("One?", "boom", "Three?")])
+    assert [m["role"] for m in row.messages] == ["user", "assistant"]
+    assert (counts.kept, counts.dropped) == (1, {})
+    assert counts.cut == {"refused by the engine: No booms": 1}
+
+
 @pytest.mark.parametrize("limit", ["context", "row"])
 def test_limits_hold(tmp_path: Path, limit: str) -> None:
     """No row is longer than the engine's context or the row's limit; a conversation with no room left ends early."""
@@ -333,6 +348,10 @@ def test_drops_are_not_tried_again(tmp_path: Path) -> None:
         counts, rows = answer(engine, tmp_path, prompts)
     assert (counts.kept, counts.dropped) == (10, {"answer shorter than 4 tokens": 10})
     assert [row.index for row in rows] == list(range(0, 20, 2))
+    dropped = [
+        json.loads(line)["index"] for line in (tmp_path / "answers.dropped.jsonl").read_text().splitlines()
+    ]
+    assert sorted(dropped) == list(range(1, 20, 2))
 
 
 def test_no_prompts_file_is_said(tmp_path: Path) -> None:

@@ -301,6 +301,24 @@ def test_a_stopped_run_goes_on(tmp_path: Path, with_data: bool, monkeypatch: pyt
     assert len(rows) == len(set(texts(rows))) == counts.kept == 60
     assert [row["kind"] for row in rows].count("data") == 10 * with_data
     assert (again, same) == (counts, rows)
+    assert counts.dropped.get("no prompt field", 0) == with_data
+    assert set(counts.dropped) <= {"no prompt field", "user turn shorter than 13 characters"}
+
+
+def test_data_that_was_half_read_is_read_anew(tmp_path: Path) -> None:
+    """Stopped among the user's data: read again from the begin, each prompt and each drop once, as if never stopped."""
+    file = tmp_path / "mine.jsonl"
+    file.write_text("".join(f'"data prompt {n}"\n' for n in range(10)) + "{}\n")
+    settings = PromptSettings((str(file),), fill=False)
+    with scripted() as engine:
+        counts, rows = write(engine, tmp_path / "whole", 60, settings)
+        (tmp_path / "half").mkdir()
+        (tmp_path / "half" / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:4]))
+        (tmp_path / "half" / "prompts.dropped.jsonl").write_text(
+            '{"reason": "no prompt field", "count": 1}\n'
+        )
+        assert write(engine, tmp_path / "half", 60, settings) == (counts, rows)
+    assert counts.dropped == {"no prompt field": 1}
 
 
 def test_what_was_written_is_kept_when_the_engine_dies(tmp_path: Path) -> None:

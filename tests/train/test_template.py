@@ -41,6 +41,11 @@ def instruction(messages: Messages, generate: bool) -> str:
     return text + ("### Response:\n" if generate else "")
 
 
+def counted(message: dict[str, str]) -> dict[str, str]:
+    """A message that begins with its length, which its writer cannot know."""
+    return {**message, "content": f"{len(message['content'])} letters: {message['content']}"}
+
+
 def learn(engine: ScriptedEngine, system: str | None = None) -> ChatTemplate:
     """The pieces of an engine's template."""
 
@@ -112,6 +117,7 @@ def test_the_system_text_is_part_of_the_start() -> None:
             ),
             "cannot be found",
         ),
+        (lambda messages, generate: chatml([counted(m) for m in messages], generate), "cannot be found"),
         (lambda messages, generate: 1 / 0, "cannot be used"),
     ],
 )
