@@ -147,7 +147,7 @@ def _stood_still(document: RunDocument) -> list[Answer]:
     if not names:
         return []
     text = (
-        f"Every stream stood still, once and not again ({first_few(names)}): something compiled or loaded at first use? It is "
-        "in the tok/s and tails of these trials; more trials show what they are without it."
+        f"Every stream stood still, once and not again ({first_few(names)}): something compiled or loaded at first use? Or other "
+        "load on the machine. It is in the tok/s and tails of these trials; more trials show what they are without it."
     )
     return [caveat("stood-still", text, **values)]
