@@ -156,6 +156,16 @@ torch.save({"strategy": "peagle", "draft_state_dict": draft.state_dict()}, "outp
 os.symlink("head-step1", "output/head-latest")
 """
 
+# By what name vLLM looks for a head's build when it serves it as an EAGLE-3 draft, and whether it has one of that name.
+NAMED = """
+import json, sys
+from transformers import AutoConfig
+from vllm.model_executor.models import ModelRegistry
+from vllm.transformers_utils.configs.eagle import EAGLEConfig
+names = [EAGLEConfig(AutoConfig.from_pretrained(head), method="eagle3").architectures[0] for head in sys.argv[1:]]
+print(json.dumps([[name, name in ModelRegistry.get_supported_archs()] for name in names]))
+"""
+
 
 @dataclass(frozen=True)
 class SpecForge:
@@ -370,20 +380,34 @@ def test_its_planner_takes_the_online_launch(parallel: SpecForgeFiles, specforge
     assert consumer["env"]["CUDA_VISIBLE_DEVICES"] == "2,3"
 
 
+@pytest.fixture(scope="session")
+def parallel_head(parallel: SpecForgeFiles, specforge: SpecForge) -> Path:
+    """What our commands make of a P-EAGLE checkpoint."""
+    specforge.run(["python", "-c", UNTRAINED], parallel.folder)
+    for command in parallel.commands[2:]:
+        specforge.run(command, parallel.folder)
+    return parallel.folder / "head"
+
+
 def test_a_p_eagle_checkpoint_becomes_a_parallel_head(
-    parallel: SpecForgeFiles, rows: Path, specforge: SpecForge
+    parallel: SpecForgeFiles, parallel_head: Path, rows: Path
 ) -> None:
     """Its exporter takes our draft config, and the head says which token stands for what is not there yet: one no row holds."""
-    specforge.run(["python", "-c", UNTRAINED], parallel.folder)
-    specforge.run(parallel.commands[2], parallel.folder)
-    head = read_folder(parallel.folder / "head")
+    head = read_folder(parallel_head)
     assert head.head is not None
-    assert (head.architecture, head.layers) == ("PEagleDraftModel", 2)
+    assert head.layers == 2
     assert (head.head.generation, head.head.parallel, head.head.aux_layer_ids) == (3, True, (2, 15, 27))
     assert head.tensor("mask_hidden") is not None
     run = yaml.safe_load((parallel.folder / "run.yaml").read_text())
     assert head.head.parallel_token == run["model"]["mask_token_id"]
     assert not any(head.head.parallel_token in row["input_ids"] for row in _rows(rows))
+
+
+def test_vllm_knows_both_heads_by_name(trained: SpecForgeFiles, parallel_head: Path) -> None:
+    """vLLM puts "Eagle3" before a name that does not end in it: SpecForge's own name of a P-EAGLE draft would not be found."""
+    argv = [sys.executable, "-c", NAMED, str(trained.folder / "head"), str(parallel_head)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=True)
+    assert json.loads(done.stdout.splitlines()[-1]) == [["LlamaForCausalLMEagle3", True]] * 2
 
 
 def test_the_same_again_is_kept_and_another_is_refused(rows: Path, target: Path, tmp_path: Path) -> None:
@@ -500,7 +524,7 @@ def test_the_target_is_named_so_that_it_is_found(rows: Path, target: Path, tmp_p
             ["bash", "-c", f"printf '%s\\n' {line}"], capture_output=True, text=True, check=True
         )
         assert words.stdout.splitlines() == list(files.commands[0])
-        return words.stdout.splitlines()[2:], (out / "README.txt").read_text()
+        return words.stdout.splitlines()[3:], (out / "README.txt").read_text()
 
     argv, readme = told("org/name", "0a1b2c")
     assert argv[0] == "--target=org/name"

@@ -7,7 +7,7 @@
     OUT/draft.json         the draft's config
     OUT/run.yaml           what `specforge train --config` reads
     OUT/target/            an index of the weights, where the target has none; gets links to the target's files
-    OUT/prepare.py         run there: vocabulary map, those links, the target's states of the rows
+    OUT/steps.py           run there: vocabulary map, those links, the target's states of the rows; the exported head's name
     OUT/launch.sh          everything in order; leaves OUT/head
     OUT/README.txt         what to run where, and how the head comes back
 
@@ -38,7 +38,7 @@ from outrider.train.specforge_config import (
     run_config,
 )
 from outrider.train.specforge_launch import (
-    PREPARE,
+    STEPS,
     VOCABULARY,
     SpecForgeFiles,
     commands,
@@ -60,7 +60,7 @@ __all__ = ["SpecForgeFiles", "SpecForgeSettings", "write_specforge"]
 
 LAUNCH, README = "launch.sh", "README.txt"
 INDEX = "model.safetensors.index.json"
-PREPARE_SCRIPT = Path(__file__).parents[1] / "data" / "specforge_prepare.py"
+STEPS_SCRIPT = Path(__file__).parents[1] / "data" / "specforge_steps.py"
 
 
 def write_specforge(
@@ -156,7 +156,7 @@ def _write(
         where = dict.fromkeys(sorted(target.facts.tensors), target.weight_files[0])
         index = json.dumps({"metadata": {}, "weight_map": where})
         (folder / VIEW / INDEX).write_text(index + "\n", encoding="utf-8")
-    shutil.copyfile(PREPARE_SCRIPT, folder / PREPARE)
+    shutil.copyfile(STEPS_SCRIPT, folder / STEPS)
     steps = commands(target, settings)
     (folder / LAUNCH).write_text(launch_script(steps), encoding="utf-8")
     (folder / LAUNCH).chmod(0o755)

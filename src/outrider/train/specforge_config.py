@@ -21,7 +21,7 @@ PROMPTS, FEATURES, OUTPUT, HEAD = "prompts.jsonl", "features", "output", "head"
 DRAFT_CONFIG, RUN_CONFIG, MAPPING, VIEW = "draft.json", "run.yaml", "vocab_mapping.pt", "target"
 
 _STRATEGY = {"eagle3": "eagle3", "p-eagle": "peagle"}
-ARCHITECTURE = {"eagle3": "LlamaForCausalLMEagle3", "p-eagle": "PEagleDraftModel"}
+_ARCHITECTURE = {"eagle3": "LlamaForCausalLMEagle3", "p-eagle": "PEagleDraftModel"}
 _DEPTH_KEY = {"eagle3": "ttt_length", "p-eagle": "num_depths"}
 _ROPE_TYPES = frozenset({"linear", "dynamic", "llama3", "yarn"})
 _CAPTURE_PORT = 30000
@@ -51,7 +51,7 @@ def draft_config(
     """The draft's config.json. It is the exported head's too, so it says what vLLM must know: layers read, placeholder."""
     facts = target.facts
     config: dict[str, object] = {
-        "architectures": [ARCHITECTURE[settings.method]],
+        "architectures": [_ARCHITECTURE[settings.method]],
         "model_type": "llama",
         "hidden_size": facts.hidden_size,
         "intermediate_size": facts.intermediate_size,

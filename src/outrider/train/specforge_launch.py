@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from outrider.train.specforge_config import (
-    ARCHITECTURE,
     DRAFT_CONFIG,
     FEATURES,
     HEAD,
@@ -22,7 +21,7 @@ from outrider.train.specforge_config import (
 )
 from outrider.train.specforge_target import VERSION, SpecForgeSettings, SpecForgeTarget, aux_layers, is_hub_id
 
-VOCABULARY, PREPARE = "vocabulary.json", "prepare.py"
+VOCABULARY, STEPS = "vocabulary.json", "steps.py"
 _STATES, _STATE_BYTES = 4, 2  # three layers and the last, in bf16
 
 
@@ -44,28 +43,36 @@ class SpecForgeFiles:
 
 
 def commands(target: SpecForgeTarget, settings: SpecForgeSettings) -> tuple[tuple[str, ...], ...]:
-    """Prepare, train, export: argv lists for the folder, in SpecForge's environment."""
-    prepare = ["python", PREPARE, f"--target={target.name}", "--view", VIEW]
+    """Prepare, train, export, and for P-EAGLE rename: argv lists for the folder, in SpecForge's environment."""
+    prepare = ["python", STEPS, "prepare", f"--target={target.name}", "--view", VIEW]
     prepare += [f"--revision={target.revision}"] if target.revision and is_hub_id(target.name) else []
     prepare += ["--vocabulary", VOCABULARY, "--mapping", MAPPING]
     if not settings.online:
         layers = [str(layer) for layer in aux_layers(target)]
         prepare += ["--rows", PROMPTS, "--max-length", str(settings.max_length)]
         prepare += ["--features", FEATURES, "--layers", *layers]
-    kind = "sglang" if settings.method == "eagle3" else "hf"
-    export = ["specforge", "export", "--to", kind, "--checkpoint", f"{OUTPUT}/{RUN_ID}-latest"]
+    eagle3 = settings.method == "eagle3"
+    export = [
+        "specforge",
+        "export",
+        "--to",
+        "sglang" if eagle3 else "hf",
+        "--checkpoint",
+        f"{OUTPUT}/{RUN_ID}-latest",
+    ]
     export += ["--draft-config", DRAFT_CONFIG, "--output-dir", HEAD]
-    return tuple(prepare), ("specforge", "train", "--config", RUN_CONFIG), tuple(export)
+    rename = () if eagle3 else (("python", STEPS, "rename", HEAD),)
+    return tuple(prepare), ("specforge", "train", "--config", RUN_CONFIG), tuple(export), *rename
 
 
 def launch_script(steps: Sequence[Sequence[str]]) -> str:
     """A shell script of the steps. What it is given goes to `specforge train`, whose options are ``section.field=value``."""
-    prepare, train, export = (shlex.join(step) for step in steps)
+    lines = [shlex.join(step) for step in steps]
+    lines[1] += ' "$@"'
     return (
         "#!/usr/bin/env bash\n"
         f"# In an environment with SpecForge {VERSION}: bash launch.sh [section.field=value ...]\n"
-        'set -euo pipefail\ncd "$(dirname "$0")"\n'
-        f'{prepare}\n{train} "$@"\n{export}\n'
+        'set -euo pipefail\ncd "$(dirname "$0")"\n' + "\n".join(lines) + "\n"
     )
 
 
@@ -91,7 +98,7 @@ The rows are the target's own token ids and loss mask: SpecForge tokenises nothi
 {_needs(files, target, settings)}
 {_target(target)}2. Copy this folder there and run: bash launch.sh
    What follows goes to `specforge train`, for example: bash launch.sh training.num_epochs=3
-3. It leaves the head in `{HEAD}` ({ARCHITECTURE[settings.method]}: config.json and model.safetensors), checkpoints in `{OUTPUT}`.
+3. It leaves the head in `{HEAD}` (config.json and model.safetensors), checkpoints in `{OUTPUT}`.
 4. Copy `{HEAD}` back, name it as `draft.model` of a stack with method {settings.method}, and run: outrider pair write STACK
    That makes pair.json beside the head: the hashes of both halves, by which they are known to belong together.
 """

@@ -1,4 +1,4 @@
-"""What must lie beside the rows before SpecForge trains: ``python prepare.py --target NAME …``, see ``--help``.
+"""Steps around SpecForge's own: ``python steps.py prepare …`` before it trains, ``python steps.py rename HEAD`` after.
 
 Written into the folder of `outrider train --backend specforge` and run there by the Python that has SpecForge (torch and
 transformers are its own); never imported by Outrider. Safe to run again: what is there already stays.
@@ -27,7 +27,7 @@ Row = tuple[int, list[int], list[int]]
 
 def say(text: str) -> None:
     """A line for the person who waits."""
-    sys.stderr.write(f"[prepare] {text}\n")
+    sys.stderr.write(f"[steps] {text}\n")
 
 
 def save(value: object, place: Path) -> None:
@@ -124,20 +124,21 @@ def features(target: Path, source: Path, max_length: int, layers: list[int], fol
         say(f"states of {done:,} of {len(left):,} rows")
 
 
-def main() -> None:
+def rename(head: Path) -> None:
+    """SpecForge's name for a P-EAGLE draft -> the one by which vLLM 0.32 takes a draft of that build for an EAGLE-3 one.
+
+    Source: vLLM 0.32, `transformers_utils/configs/eagle.py`: it puts "Eagle3" before a name that does not end in it.
+    """
+    place = head / "config.json"
+    config = json.loads(place.read_text(encoding="utf-8"))
+    config["architectures"] = ["LlamaForCausalLMEagle3"]
+    beside = place.with_name(f".{place.name}.part")
+    beside.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    os.replace(beside, place)
+
+
+def prepare(given: argparse.Namespace) -> None:
     """Vocabulary map, then links, then states: what the arguments name."""
-    parser = argparse.ArgumentParser(description="Prepare this folder for SpecForge.")
-    parser.add_argument("--target", required=True, help="hub id or folder of the target")
-    parser.add_argument("--vocabulary", type=Path, required=True, help="the draft's vocabulary (JSON)")
-    parser.add_argument("--mapping", type=Path, required=True, help="where its map for SpecForge goes")
-    parser.add_argument(
-        "--view", type=Path, help="folder with an index only, to be filled with links to the target's files"
-    )
-    parser.add_argument("--rows", type=Path, help="token ids and loss masks (JSON lines)")
-    parser.add_argument("--features", type=Path, help="where the target's states of the rows go")
-    parser.add_argument("--layers", type=int, nargs=3, help="the layers whose inputs the draft reads")
-    parser.add_argument("--max-length", type=int, help="tokens of a row that are used")
-    given = parser.parse_args()
     if not given.mapping.exists():
         vocabulary_map(given.vocabulary, given.mapping)
     target = Path(given.target)
@@ -146,6 +147,30 @@ def main() -> None:
     view(target, given.view)
     if given.features:
         features(given.view, given.rows, given.max_length, given.layers, given.features)
+
+
+def main() -> None:
+    """The step that the arguments name."""
+    parser = argparse.ArgumentParser(description="Steps around SpecForge's own.")
+    steps = parser.add_subparsers(required=True)
+    before = steps.add_parser("prepare", help="make what must lie here before SpecForge trains")
+    before.set_defaults(step=prepare)
+    before.add_argument("--target", required=True, help="hub id or folder of the target")
+    before.add_argument("--revision", help="of a hub id")
+    before.add_argument(
+        "--view", type=Path, required=True, help="folder that gets links to the target's files"
+    )
+    before.add_argument("--vocabulary", type=Path, required=True, help="the draft's vocabulary (JSON)")
+    before.add_argument("--mapping", type=Path, required=True, help="where its map for SpecForge goes")
+    before.add_argument("--rows", type=Path, help="token ids and loss masks (JSON lines)")
+    before.add_argument("--features", type=Path, help="where the target's states of the rows go")
+    before.add_argument("--layers", type=int, nargs=3, help="the layers whose inputs the draft reads")
+    before.add_argument("--max-length", type=int, help="tokens of a row that are used")
+    after = steps.add_parser("rename", help="give an exported P-EAGLE head the name that vLLM knows")
+    after.set_defaults(step=lambda given: rename(given.head))
+    after.add_argument("head", type=Path)
+    given = parser.parse_args()
+    given.step(given)
 
 
 if __name__ == "__main__":
