@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
+import uvloop
 
 from outrider.cli.measuring import load_sets, progress_line
 from outrider.cli.training_screen import TrainingScreen
@@ -179,7 +179,7 @@ def train_command(stack: Path | None, **given: Any) -> None:
     sets = load_sets(given["sets"], given["set_data"], given["limit"])
     wish = _wish(loaded, given, sets, install.device)
     screen = TrainingScreen(say)
-    data = asyncio.run(make_data(loaded, engine, wish, screen))
+    data = uvloop.run(make_data(loaded, engine, wish, screen))
     if given["backend"] == "specforge":
         _hand_over(loaded, data, wish, say)
         return
@@ -190,7 +190,7 @@ def train_command(stack: Path | None, **given: Any) -> None:
     if given["until"] == "training":
         say(f"the head is in {wish.out}, not yet measured; the same command without --until goes on")
         return
-    served = asyncio.run(measure_head(loaded, engine, wish, screen))
+    served = uvloop.run(measure_head(loaded, engine, wish, screen))
     created = datetime.now(UTC).isoformat(timespec="seconds")
     facts = training_facts(wish, data, summary, ["outrider", *sys.argv[1:]], created)
     manifest = write_pair(drafted(loaded, wish), wish, served, facts, screen.note)
