@@ -148,6 +148,16 @@ def test_a_chain_stays_in_its_answer(rows: list[str], depth: int, seed: int) -> 
     assert batch.learns.of_depth.max(initial=0) < depth
 
 
+def test_an_answer_up_to_the_batchs_edge_ends_there() -> None:
+    """A row that fills its rectangle: no chain runs into the next row."""
+    corpus = corpus_of("..".ljust(ROUND_TO, "#"), "..##")
+    batch = assemble_chains(corpus, everything(corpus), ChainPlan(9, 1.0, 1.0), np.random.default_rng(0))
+    check_chains(batch, corpus)
+    assert isinstance(batch.learns, Chains)
+    per_anchor = [min(9, left) for left in range(ROUND_TO - 2, 0, -1)] + [2, 1]
+    assert len(batch.learns.places) == sum(per_anchor)
+
+
 def check_chains(batch: Batch, corpus: Corpus) -> None:
     """Every learning place against the meaning of its index."""
     learns = batch.learns

@@ -214,7 +214,7 @@ def test_kept_states_are_those_that_were_given(parts: Any) -> None:
 def test_a_head_that_says_the_targets_choices_has_them_all_accepted(
     parts: Any, method: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Measuring: an oracle agrees everywhere, and one that errs at the second token has nothing from there on."""
+    """Measuring: an oracle agrees everywhere; one that errs at the second token alone has nothing from there on."""
     torch = parts.torch
     head = parts.build(method)
     chained = method == "p-eagle"
@@ -222,7 +222,7 @@ def test_a_head_that_says_the_targets_choices_has_them_all_accepted(
     store = parts.stores.FeatureStore(parts.target, parts.corpus, cached=False)
     ids = torch.arange(0, VOCABULARY, 2)
 
-    def measure(wrong_from: int) -> Any:
+    def measure(wrong_at: int) -> Any:
         from outrider.train.trainer.forward import Drafted
 
         def oracle(_head: Any, placed: Any, features: Any) -> Iterator[Any]:
@@ -233,7 +233,7 @@ def test_a_head_that_says_the_targets_choices_has_them_all_accepted(
                 drafted = torch.zeros(size, len(ids))
                 for place in range(DEPTH) if chained else [depth]:
                     said = choices[torch.from_numpy(one.choices[:, place])] // 2
-                    drafted[torch.from_numpy(one.states[place]), said + (place >= wrong_from)] = 1.0
+                    drafted[torch.from_numpy(one.states[place]), said + (place == wrong_at)] = 1.0
                 yield Drafted(depth, drafted)
 
         monkeypatch.setattr(parts.evaluate, "drafts", oracle)
@@ -251,6 +251,6 @@ def test_a_head_that_says_the_targets_choices_has_them_all_accepted(
             return states if states.shape[-1] == len(ids) else self.real(states)
 
     head.lm_head = Identity(head.lm_head)
-    assert measure(wrong_from=9).accuracy == (1.0,) * DEPTH
-    assert measure(wrong_from=1).accuracy == (1.0, 0.0, 0.0, 0.0)
-    assert measure(wrong_from=9).length == 1 + DEPTH
+    assert measure(wrong_at=9).accuracy == (1.0,) * DEPTH
+    assert measure(wrong_at=1).accuracy == (1.0, 0.0, 0.0, 0.0)
+    assert measure(wrong_at=9).length == 1 + DEPTH
