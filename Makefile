@@ -38,7 +38,7 @@ bench-demo: dev bench-env  ## Baseline against n-gram on this machine, no GPU: a
 	$(BIN)/outrider bench --quick --limit 8 --concurrency 1,4 --requests 1=8,4=20 --out bench-demo
 
 train-demo: train-env  ## Train a small head on this machine, no GPU: it is served and measured, in train-demo/ (4 minutes)
-	$(BIN)/outrider train --conversations 192 --opening "Write a Python function that" --answer-tokens 96 --epochs 4 \
+	$(BIN)/outrider train --conversations 96 --opening "Write a Python function that" --answer-tokens 96 --epochs 4 \
 	  --set code=examples/train/held-out.jsonl --served-tokens 64 --out train-demo
 
 bench-front: dev  ## The front against nginx: CPU per chunk and request, added first-token time
