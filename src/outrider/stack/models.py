@@ -76,8 +76,8 @@ class Draft(_Strict):
     method: DraftMethod = Field(description="none, ngram, suffix, draft-model, eagle3 or p-eagle.")
     model: str | None = Field(
         None,
-        description="Head or draft model: hub id, folder (also of a head in stored form, see docs/pair.md), or `builtin:NAME` for "
-        "a head that ships with Outrider. Only for methods with weights.",
+        description="Head or draft model: hub id, folder (also of a head in stored form, see docs/pair.md), or `builtin:NAME` "
+        "for a head that ships with Outrider. Only for methods with weights.",
     )
     revision: str | None = Field(None, description="Hub commit of the head or draft model.")
     draft_length: int | None = Field(
