@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -156,11 +156,12 @@ def _events(process: subprocess.Popen[bytes], log: BinaryIO) -> Iterator[Trainer
     assert process.stdout is not None  # noqa: S101  (asked for)
     for raw in process.stdout:
         event = from_line(raw.decode("utf-8", "replace"))
-        if event is None:
+        if event is not None:
+            yield event
+            continue
+        with suppress(OSError):  # a disk without room for a library's chatter is the trainer's to tell
             log.write(raw)
             log.flush()
-        else:
-            yield event
 
 
 def _silent_end(status: int, log: Path) -> TrainerFailed:
