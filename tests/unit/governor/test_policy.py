@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from outrider.governor.ladder import Ladder, Rung
@@ -9,6 +11,7 @@ from outrider.governor.policy import Policy
 from outrider.governor.reasons import Reason
 from outrider.governor.settings import PolicySettings
 from outrider.governor.snapshot import Credit, Snapshot, StartProbe
+from outrider.governor.status import status
 from tests.unit.governor.driver import Driver, credit, readings
 from tests.unit.governor.traffic import HEAD, head_ladder, quiet
 
@@ -69,6 +72,22 @@ def test_the_dwell_time_holds_a_return_back_and_says_so() -> None:
     assert "a draft that is wanted more is good again; the dwell time ends in 1 s" in driver.decision.waiting
     driver.serve(1, GOOD, per_s=4)
     assert driver.switches[-1] == (fell_s + 40, HEAD, "recovered")
+
+
+def test_up_goes_before_down() -> None:
+    """n-gram in force turns bad while the head is good again: the head, not off on the way to it."""
+    driver = broken_down(Driver(Policy(head_ladder(), PolicySettings(trials=False, dwell_s=30.0))))
+    driver.serve(40, {HEAD: 3.0, "ngram": 1.0}, per_s=4)
+    assert [draft for _, draft, _ in driver.switches] == ["ngram", HEAD]
+
+
+def test_a_few_requests_say_nothing() -> None:
+    """Five bad ones of six that are needed: undefined, whatever they show; the sixth makes it low."""
+    driver = Driver(Policy(head_ladder(), quiet()))
+    driver.look([credit(HEAD, 1.0, 1.0)] * 5)
+    assert driver.decision.assessments[0].verdict == "undefined"
+    driver.look([credit(HEAD, 1.0, 2.0)])
+    assert driver.decision.assessments[0].verdict == "low"
 
 
 def test_probes_must_exceed_what_the_draft_was_left_for() -> None:
@@ -186,6 +205,17 @@ def test_a_new_engine_is_judged_on_what_it_does_itself() -> None:
     assert driver.switches == []
 
 
+def test_a_measured_break_even_stands_above_the_floor() -> None:
+    """1.04 tokens a step, floor 0.1: left where nothing is measured; where 1.01 just pay, it stays."""
+    for steps, stays in (((), False), ((*readings(HEAD, 0.0202, 4.0), *readings("off", 0.02, 4.0)), True)):
+        driver = Driver(Policy(head_ladder(None), quiet()))
+        driver.look(steps=steps)
+        for _ in range(40):
+            lengths = (1.0, 1.075)  # too different from each other for 1.04 to be sure of anything
+            driver.look([credit(HEAD, length, driver.at_s + 1) for length in lengths])
+        assert (driver.switches == []) is stays
+
+
 def test_counts_by_draft_stand_in_for_requests() -> None:
     """An engine that tells no request's acceptance: one count a second by draft leads to the same fall, with its error."""
     driver = Driver(Policy(head_ladder(), quiet()))
@@ -285,3 +315,28 @@ def test_a_pin_ends_a_trial() -> None:
     driver.look(pinned="ngram")
     assert driver.turn.state.trial is None
     assert driver.look().draft == "ngram"
+
+
+def test_the_status_is_plain_json_with_the_figures_of_the_decision() -> None:
+    """AL, tokens a step, break-even, T and expected speed-up by rung; None where they are not known, never infinite."""
+    driver = Driver(Policy(head_ladder(), quiet()))
+    driver.look([credit(HEAD, 3.0, 1.0)], steps=(*readings(HEAD, 0.03, 4.0), *readings("off", 0.02, 4.0)))
+    assert (
+        json.loads(json.dumps(status(driver.turn), allow_nan=False))["drafts"][0]["acceptance_length"] == 3.0
+    )
+    driver.serve(30, GOOD)
+    told = status(driver.turn)
+    head, ngram, off = told["drafts"]  # type: ignore[misc]  # a list of three
+    assert head["verdict"] == "pays"
+    assert head["requests"] == 16
+    assert head["acceptance_length"] == head["tokens_per_step"] == pytest.approx(3.0)
+    assert head["acceptance_rate"] == pytest.approx(2 / 3)
+    assert head["break_even_length"] == pytest.approx(1.5)
+    assert head["step_ms"] == pytest.approx(30.0)
+    assert head["expected_speedup"] == pytest.approx(2.0)
+    assert (ngram["acceptance_length"], ngram["step_ms"], off["step_ms"]) == (None, None, pytest.approx(20.0))
+    assert (told["draft"], told["reason"], told["for_s"]) == (HEAD, "start", 31.0)
+    broken = broken_down(Driver(Policy(head_ladder(), quiet())))
+    told = status(broken.turn)
+    assert told["probe_draft"] == HEAD
+    assert [alert["kind"] for alert in told["alerts"]] == []  # type: ignore[attr-defined]  # a list

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from itertools import pairwise
 
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from outrider.governor.policy import Policy
 from outrider.governor.replay import replay
 from outrider.governor.settings import PolicySettings
 from outrider.governor.snapshot import Credit, Snapshot, StartProbe, StepReading
+from outrider.governor.status import status
 from outrider.governor.trace import Trace, header_line, look_lines
 from tests.unit.governor.driver import Driver
 
@@ -95,8 +97,8 @@ def courses(draw: st.DrawFn, hands: bool = True) -> tuple[Policy, list[Snapshot]
 
 
 def turns(policy: Policy, looks: list[Snapshot]) -> list[Turn]:
-    """The whole course."""
-    state, found = policy.start(0.0), []
+    """The whole course, from a service that starts with the first look."""
+    state, found = policy.start(looks[0].at_s, looks[0].life), []
     for look in looks:
         found.append(policy.decide(state, look))
         state = found[-1].state
@@ -133,6 +135,7 @@ def test_a_decision_is_always_one_that_can_be_carried_out(course: tuple[Policy, 
         assert (decision.switched_from is not None) is (decision.draft != before)
         assert decision.switched_from in (None, before)
         assert decision.why
+        json.dumps(status(turn), allow_nan=False)
         assert [one.draft for one in decision.assessments] == list(policy.ladder.names)
         before = decision.draft
 
