@@ -105,8 +105,8 @@ class TrainJob(BaseModel):
     max_minutes: float | None = Field(
         None,
         gt=0,
-        description="Stop after this long, resumed parts included; the learning rate ends with it. A last look at held-out rows comes "
-        "on top.",
+        description="Stop after this long, resumed parts included; the learning rate ends with it. "
+        "A last look at held-out rows comes on top.",
     )
     optimizer: Literal["muon", "adamw"] = Field(
         "muon", description="`muon` for the matrices (the rest by AdamW), or `adamw` for all."
