@@ -25,8 +25,9 @@ from outrider.stack.models import Stack
 from outrider.train.answers import AnswerSettings
 from outrider.train.job import Method
 from outrider.train.pair import training_facts, write_pair, write_stack
+from outrider.train.process import check_installed
 from outrider.train.prompts import PromptSettings
-from outrider.train.run import Data, drafted, make_data, measure_head, refuse_untrainable, train_head
+from outrider.train.run import Data, drafted, make_data, measure_head, train_head
 from outrider.train.selfplay import SelfPlay, UserTurns
 from outrider.train.specforge import SpecForgeSettings, write_specforge
 from outrider.train.wish import Wish
@@ -175,7 +176,7 @@ def train_command(stack: Path | None, **given: Any) -> None:
     loaded, engine, say = load_stack(stack), VllmEngine(), progress_line()
     install = engine.find(loaded)
     if given["backend"] == "speculators" and given["until"] != "data":
-        refuse_untrainable(install.python)
+        check_installed(install.python)
     sets = load_sets(given["sets"], given["set_data"], given["limit"])
     wish = _wish(loaded, given, sets, install.device)
     screen = TrainingScreen(say)

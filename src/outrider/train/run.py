@@ -7,7 +7,6 @@ prompts without a draft, a process of its own trains, and the engine that serves
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass
@@ -39,7 +38,6 @@ from outrider.train.wish import Wish, keep_record
 FLOOR = 1.05
 """A head of which the engine accepts less (AL, the bonus token included) is broken: hardly anything it says is right."""
 SERVED = "served.json"
-NEEDED = ("torch", "transformers", "speculators", "safetensors")
 PROMPTS, ROWS = "prompts.jsonl", "rows.jsonl"
 AT_ONCE: Mapping[str, int] = {"cpu": 16, "cuda": 1024}
 
@@ -106,23 +104,6 @@ async def make_data(stack: Stack, engine: Engine, wish: Wish, listener: Listener
         )
         _tell("answers", answered, listener)
     return Data(rows, written, answered, target_folder(prepared))
-
-
-def refuse_untrainable(python: str) -> None:
-    """Raises TrainingError if what training needs is not beside the engine: before hours of answers, not after them."""
-    look = f"from importlib.metadata import version; [version(name) for name in {NEEDED!r}]"
-    try:
-        done = subprocess.run(  # noqa: S603  (our own words, in the engine's Python)
-            [python, "-c", look], capture_output=True, text=True, timeout=60, check=False
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise TrainingError(f"{python} cannot be run: {error}", hint="Check `engine.python`.") from error
-    if done.returncode:
-        missing = done.stderr.strip().rsplit(maxsplit=1)[-1]
-        raise TrainingError(
-            f"training needs {missing} in the engine's environment",
-            hint="On a CPU: make train-env. On a GPU, beside vLLM: pip install 'outrider[train]'.",
-        )
 
 
 def train_head(stack: Stack, data: Data, wish: Wish, python: str, listener: Listener) -> TrainSummary:
