@@ -264,6 +264,9 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_steps(
     (tmp_path / "config.json").unlink()
     once_more = train(stopped, heard.append)
     assert once_more.plan.resumed_steps == once_more.done.steps == whole.done.steps
+    assert [one.step for one in again.curve] == [one.step for one in whole.curve]
+    assert once_more.curve == again.curve
+    assert once_more.done.tok_s == pytest.approx(again.done.tok_s)
     assert (tmp_path / "model.safetensors").read_bytes() == made
     assert (tmp_path / "config.json").exists()
 

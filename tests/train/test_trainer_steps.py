@@ -78,7 +78,7 @@ def test_measuring_is_time_and_no_pace() -> None:
     from outrider.train.trainer.meters import Pace
 
     now = [100.0]
-    pace = Pace(spent_s=40.0, clock=lambda: now[0])
+    pace = Pace(spent_s=40.0, paced_tokens=500, paced_s=5.0, clock=lambda: now[0])
     pace.start()
     pace.begin_lap(1000, 10)
 

@@ -18,7 +18,7 @@ Loss = Literal["kl_div", "rkl", "jsd", "ce", "tv", "nla", "lk_hybrid"]
 Device = Literal["cpu", "cuda"]
 
 LOSSES: tuple[str, ...] = get_args(Loss)
-VOCABULARY = "vocabulary.json"
+VOCABULARY, TRAIN_LOG = "vocabulary.json", "train_log.jsonl"
 
 # What may differ when a run goes on: where things lie, how they are computed, how often they are said or kept.
 FREE = frozenset(

@@ -22,7 +22,7 @@ from outrider.core.errors import TrainingError
 from outrider.core.files import put_whole
 from outrider.launch.process import die_with_parent
 from outrider.train.events import Evaluated, Failed, Finished, Planned, TrainerEvent, from_line
-from outrider.train.job import TrainJob
+from outrider.train.job import TRAIN_LOG, TrainJob
 from outrider.train.requirements import INSTALL, MODULES
 from outrider.train.rows import unwritable
 
@@ -43,7 +43,7 @@ class TrainerFailed(TrainingError):
 
 @dataclass(frozen=True, slots=True)
 class TrainSummary:
-    """A training that ended with a head: its plan, the head after each epoch of this run, and the end."""
+    """A training that ended with a head: its plan, the head after each epoch (earlier runs' too), and the end."""
 
     plan: Planned
     curve: tuple[Evaluated, ...]
@@ -65,15 +65,12 @@ def train(job: TrainJob, say: Callable[[TrainerEvent], None], python: str = sys.
         job.work / JOB, job.model_dump_json(indent=1) + "\n", lambda error: unwritable(job.work / JOB, error)
     )
     plan: Planned | None = None
-    curve: list[Evaluated] = []
     last: TrainerEvent | None = None
     with _trainer(job, python) as (process, log):
         for event in _events(process, log):
             last = event
             if isinstance(event, Planned):
                 plan = event
-            elif isinstance(event, Evaluated):
-                curve.append(event)
             if not isinstance(event, Failed):
                 say(event)
         status = process.wait()
@@ -81,7 +78,7 @@ def train(job: TrainJob, say: Callable[[TrainerEvent], None], python: str = sys.
         raise TrainerFailed(last.kind, last.message, hint=last.hint)
     if status or plan is None or not isinstance(last, Finished):
         raise _silent_end(status, job.work / LOG)
-    return TrainSummary(plan, tuple(curve), last)
+    return TrainSummary(plan, read_curve(job.work / TRAIN_LOG), last)
 
 
 def check_installed(python: str = sys.executable) -> None:
@@ -98,6 +95,19 @@ def check_installed(python: str = sys.executable) -> None:
         missing = asked.stdout.split()
     if missing:
         raise TrainingError(f"training needs what is not there: {', '.join(missing)}", hint=INSTALL)
+
+
+def read_curve(log: Path) -> tuple[Evaluated, ...]:
+    """The head after each epoch, out of train_log.jsonl: of the last training that began in its folder, in all its runs."""
+    curve: dict[int, Evaluated] = {}
+    with suppress(OSError):
+        for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+            event = from_line(line)
+            if isinstance(event, Planned) and not event.resumed_steps:
+                curve.clear()
+            elif isinstance(event, Evaluated):
+                curve.setdefault(event.step, event)
+    return tuple(curve.values())
 
 
 @contextmanager

@@ -26,7 +26,7 @@ FORMAT = 1
 class Position:
     """How far a run is: steps done, the next batch (`batch` of `epoch`, both from 0), tokens seen, seconds spent.
 
-    `first_step_s`: from the first start to the first step's end. `losses`: means of the epochs done.
+    `first_step_s`: from the first start to the first step's end. `paced_tokens` took `paced_s` seconds of steps alone.
     """
 
     step: int = 0
@@ -35,6 +35,8 @@ class Position:
     tokens: int = 0
     elapsed_s: float = 0.0
     first_step_s: float = 0.0
+    paced_tokens: int = 0
+    paced_s: float = 0.0
 
 
 def save(

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from outrider.train.events import Progressed, TrainerEvent, to_line
+from outrider.train.job import TRAIN_LOG
 
-FILE = "train_log.jsonl"
 PROGRESS_EVERY_S = 10.0
 
 
@@ -21,7 +21,7 @@ class TrainLog:
         say: Callable[[TrainerEvent], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._path, self._say, self._clock = work / FILE, say, clock
+        self._path, self._say, self._clock = work / TRAIN_LOG, say, clock
         self._next_s = clock()
 
     def __call__(self, event: TrainerEvent) -> None:

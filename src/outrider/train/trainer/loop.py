@@ -89,7 +89,7 @@ class Loop:
         self.share, self.use = TargetShare(self._job.device), GpuUse(self._job.device)
         self.held_out: HeldOut | None = None
         self.loss = math.nan
-        self.pace = Pace(at.elapsed_s)
+        self.pace = Pace(at.elapsed_s, at.paced_tokens, at.paced_s)
         self._losses: list[Any] = []
         self._epoch_losses: list[float] = []
         self._padding: list[float] = []
@@ -250,7 +250,12 @@ class Loop:
     def _keep(self) -> None:
         self._read_loss()
         self.pace.pause()
-        self.at = replace(self.at, elapsed_s=self.pace.elapsed_s)
+        self.at = replace(
+            self.at,
+            elapsed_s=self.pace.elapsed_s,
+            paced_tokens=self.pace.tokens,
+            paced_s=self.pace.paced_s,
+        )
         parts = self._parts
         save(parts.job.work, parts.job, parts.data, parts.head, parts.optimizers, self.at)
         self._saved = time.monotonic()

@@ -16,15 +16,24 @@ USE_EVERY_S = 0.5
 
 
 class Pace:
-    """Time and tokens of a run that began with `spent_s` seconds behind it. Measuring and keeping count as time, not as pace."""
+    """Time and tokens of a run that began with `spent_s` seconds behind it, `paced_s` of them with steps of `paced_tokens`.
 
-    def __init__(self, spent_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    Measuring and keeping count as time, not as pace.
+    """
+
+    def __init__(
+        self,
+        spent_s: float = 0.0,
+        paced_tokens: int = 0,
+        paced_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._clock, self._spent_s = clock, spent_s
         self._began = self._lap_began = clock()
         self._lap_tokens = self._lap_step = 0
         self._lap_s = 0.0
-        self._steps = self._tokens = 0
-        self._step_s = 0.0
+        self.tokens, self.paced_s = paced_tokens, paced_s
+        self._steps, self._step_s = 0, 0.0
         self._measure_s = 0.0
 
     @property
@@ -39,8 +48,8 @@ class Pace:
 
     @property
     def tok_s(self) -> float:
-        """Tokens a second of all laps; 0 before the first."""
-        return self._tokens / self._step_s if self._step_s else 0.0
+        """Tokens a second of all laps, earlier runs' too; 0 before the first."""
+        return self.tokens / self.paced_s if self.paced_s else 0.0
 
     def start(self) -> None:
         """Time begins."""
@@ -64,7 +73,8 @@ class Pace:
         """Tokens a second since the last lap."""
         took = max(self.untold_s, 1e-9)
         done = tokens - self._lap_tokens
-        self._tokens += done
+        self.tokens += done
+        self.paced_s += took
         self._steps += step - self._lap_step
         self._step_s += took
         self.begin_lap(tokens, step)
