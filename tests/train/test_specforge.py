@@ -120,11 +120,13 @@ from specforge.algorithms.eagle3.data import build_offline_collator, normalize_o
 model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.bfloat16)
 layers = [int(one) for one in sys.argv[2:]]
 seen = {}
-for layer in layers:
-    model.model.layers[layer].register_forward_pre_hook(
+for layer, module in enumerate(model.model.layers):
+    module.register_forward_pre_hook(
         lambda module, given, named, layer=layer: seen.__setitem__(layer, (given[0] if given else named["hidden_states"])),
         with_kwargs=True,
     )
+def distance(layer, states):
+    return float((seen[layer] - states).abs().mean())
 found, samples = [], []
 for ref in OfflineManifestReader("features", validate_files=True):
     raw = load_feature_file(ref.feature_store_uri.removeprefix("file://"))
@@ -132,12 +134,16 @@ for ref in OfflineManifestReader("features", validate_files=True):
     with torch.inference_mode():
         model(input_ids=ids[None])
         chosen = model.lm_head(raw["hidden_state"])[0].argmax(-1)
-    inputs = torch.cat([seen[layer] for layer in layers], dim=-1)
+    kept = raw["aux_hidden_state"].chunk(3, dim=-1)
+    off = [
+        distance(layer, states) / (min(distance(layer - 1, states), distance(layer + 1, states)) + 1e-9)
+        for layer, states in zip(layers, kept)
+    ]
     answer = mask[1:] == 1
     found.append({
         "file": ref.feature_store_uri.rsplit("/", 1)[-1],
         "input_ids": ids.tolist(), "loss_mask": mask.tolist(),
-        "inputs": float((inputs - raw["aux_hidden_state"]).abs().max() / inputs.abs().max()),
+        "off": max(off),
         "chosen": float((chosen[:-1][answer] == ids[1:][answer]).float().mean()),
     })
     samples.append(normalize_offline_sample(raw, 2048))
@@ -323,7 +329,7 @@ def test_the_states_are_those_of_the_target(
     read = specforge.ask(STATES, trained.folder, str(target), *layers)
     found = sorted(read["found"], key=lambda one: one["file"])
     assert [{key: one[key] for key in ("input_ids", "loss_mask")} for one in found] == _rows(rows)
-    assert max(one["inputs"] for one in found) < 0.05, "padding and bf16 alone"
+    assert max(one["off"] for one in found) < 0.2, "nearer to these layers' inputs than to their neighbours'"
     assert min(one["chosen"] for one in found) > 0.7, "answers were chosen in float32"
     longest = max(len(row["input_ids"]) for row in _rows(rows))
     assert read["batch"]["hidden_state"] == [3, longest, 3 * 576]
