@@ -68,7 +68,7 @@ class Judge:
     settings: PolicySettings
 
     def assess(self, state: GovernorState, draft: str) -> Assessment:
-        """A draft in force, at the batch of late."""
+        """A draft as its requests show it, at the batch of late."""
         rung, record, settings = self.ladder[draft], state.records[draft], self.settings
         step = state.times.at(draft, state.running)
         if not rung.drafts:
@@ -198,15 +198,18 @@ class Judge:
         return True
 
     def _accepted_again(self, rung: Rung, seen: Evidence, even: BreakEven) -> bool:
+        """It surely pays; or it exceeds what the manifest asks for, and what step times do, by the hysteresis."""
         if self.surely_pays(seen, even):
             return True
-        needed = self.needed_gain(rung, even)
-        brought = seen.gain if rung.baseline_gain is not None else seen.per_step and _gain(seen.per_step)
-        return (
-            needed is not None
-            and brought is not None
-            and brought.value >= needed * (1 + self.settings.hysteresis)
-        )
+        if seen.gain is None or seen.per_step is None:
+            return False
+        more = 1 + self.settings.hysteresis
+        per_step = seen.per_step.value - 1
+        if even.known and per_step < (even.known.value - 1) * more:
+            return False
+        if rung.baseline_gain is not None:
+            return seen.gain.value >= self.settings.baseline_share * rung.baseline_gain * more
+        return even.known is not None or per_step >= self.floor_gain(rung) * more
 
     def _surely_slower(self, state: GovernorState, draft: str, seen: Evidence) -> bool:
         """Than the draft in force: tokens per step against tokens per step, over their step times where both are known."""

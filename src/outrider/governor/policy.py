@@ -210,13 +210,17 @@ class Policy:
         )
 
     def _probed(self, state: GovernorState) -> Rung | None:
-        """The rungs above take turns; nothing is probed under a pin or in a trial, which must stay unmixed."""
-        if state.pinned is not None or state.trial is not None:
+        """The rungs above take turns, but for a round after a switch: until then steps of the draft in force are seen unmixed.
+
+        Neither is anything probed under a pin or in a trial.
+        """
+        waited_s = state.at_s - state.since_s - self.settings.probe_round_s
+        if state.pinned is not None or state.trial is not None or waited_s < 0:
             return None
         above = [rung for rung in self.ladder.above(state.draft) if self.judge.worth_probing(state, rung)]
         if not above:
             return None
-        return above[turn_of(state.at_s - state.since_s, len(above), self.settings)]
+        return above[turn_of(waited_s, len(above), self.settings)]
 
 
 _PINNED = "an operator pinned it"

@@ -76,7 +76,10 @@ class PolicySettings:
     )
     probe_requests: int = _setting(5, 1, 256, "Finished requests of a draft out of force until it is judged.")
     probe_round_s: float = _setting(
-        15.0, 1, 600, "The share of probes is such that a round of this length brings them."
+        15.0,
+        1,
+        600,
+        "The share of probes is such that a round brings them; the first round after a switch has none.",
     )
     probe_share_min: float = _setting(0.01, 0, 1, "Share of new requests that are probes, at least …")
     probe_share_max: float = _setting(0.33, 0, 1, "… and at most (where a request a second comes, or fewer).")

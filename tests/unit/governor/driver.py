@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from outrider.governor.decision import Decision, Turn
@@ -80,6 +80,16 @@ class Driver:
                 drafts.append(self.decision.probe_draft)
             self.look((credit(draft, lengths.get(draft, 1.0), now_s) for draft in drafts), **more)
         return self.decision
+
+    def serve_until(
+        self, done: Callable[[Decision], object], lengths: dict[str, float], within: int = 300
+    ) -> Decision:
+        """Serve until a decision is as wanted. Raises AssertionError where that takes longer."""
+        for _ in range(within):
+            if done(self.decision):
+                return self.decision
+            self.serve(1, lengths)
+        raise AssertionError(f"not within {within} s: {self.decision.draft}, {self.decision.waiting}")
 
     def probe(self, draft: str, proposed: int, accepted: int) -> Decision:
         """What the readiness probe saw."""

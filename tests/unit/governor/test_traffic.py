@@ -121,6 +121,21 @@ def test_from_off_the_head_comes_back_first_and_ngram_when_it_is_the_good_one() 
         assert seen[-1].decision.draft == wanted
 
 
+def test_a_head_that_nearly_pays_does_not_come_and_go() -> None:
+    """1.8 tokens a step where 1.9 pay, though the manifest is content: found out by a trial, and out of force from then on."""
+    service = Service(
+        Policy(head_ladder(2.0)),
+        constant(0.8, 0.02),
+        Load(steady(2)),
+        step_s=lambda running, drafted: 0.02 * (1 + 0.02 * running) * (1 + 0.9 * drafted),
+        scraped=True,
+        warmed=False,
+    )
+    seen = run(service, 1200)
+    late = [one.decision.draft == HEAD for one in seen if one.at_s > 300]
+    assert sum(late) < 0.1 * len(late)
+
+
 def load_times_three(per_s: float, from_s: float, to_s: float) -> Load:
     """Traffic that triples for a while."""
     return Load(lambda at_s: 3 * per_s if from_s <= at_s < to_s else per_s, tokens=150, limit=200)
