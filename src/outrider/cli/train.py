@@ -269,5 +269,12 @@ def _hand_over(stack: Stack, data: Data, wish: Wish, say: Callable[[str], None])
         method=wish.method,
         **{asked[name]: value for name, value in wish.settings.items()},  # type: ignore[arg-type]
     )
-    files = write_specforge(data.rows, data.target, stack.target.model, wish.out / "specforge", settings)
+    files = write_specforge(
+        data.rows,
+        data.target,
+        stack.target.model,
+        wish.out / "specforge",
+        settings,
+        revision=stack.target.revision or "",
+    )
     say(f"{files.rows:,} rows for SpecForge in {files.folder}; README.txt there says what to run where")
