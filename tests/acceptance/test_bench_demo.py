@@ -22,7 +22,7 @@ from tests.bench_report.chromium import browse
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(1500)]
 ROOT = Path(__file__).parents[2]
 TEN_MINUTES_S = 600.0
-USUAL_TOK_S = 45.0  # what the target makes on two cores, one request at a time; a slower moment of the machine gets longer
+USUAL_TOK_S = 55.0  # what the target makes on two quiet cores, one request at a time; a slower moment of the machine gets longer
 TRIALS = 2  # the demo's three are for people: two keep CI's matrix within its time
 
 
