@@ -8,6 +8,7 @@ import pytest
 
 from outrider.bench.document import Interval
 from outrider.bench.schedule import accept, edges
+from outrider.governor.ladder import Rung, ladder_of
 from outrider.governor.policy import Policy
 from outrider.governor.reasons import Reason
 from outrider.governor.settings import PolicySettings
@@ -117,6 +118,9 @@ def test_governor_exact_rates() -> None:
         assert {(alert.kind, alert.level) for alert in copied.decision.alerts} == {("numerical", "warning")}
         assert one.accepted / one.drafts + 1 == 5.0
         assert copied.switches == []
+    lookup = Driver(Policy(ladder_of(Rung("ngram"))))
+    lookup.serve(120, {"ngram": 4.0})
+    assert {(alert.kind, alert.level) for alert in lookup.decision.alerts} == {("numerical", "warning")}
     near = Driver(Policy(head_ladder(), quiet()))
     near.serve(120, {HEAD: 3.95})
     assert near.decision.alerts == ()

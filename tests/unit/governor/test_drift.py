@@ -52,6 +52,14 @@ def test_a_sudden_fall_is_a_collapse_and_never_a_drift() -> None:
     assert not any(one.drifting(SETTINGS) for _, one in seen)
 
 
+def test_a_drift_that_collapses_is_a_collapse() -> None:
+    """Never both at once: a slow fall to 2.4 is a drift; when it breaks from there, that is what is told."""
+    seen = course((HOUR_S, 2.0, 2.0), (6 * HOUR_S, 2.0, 1.4), (600, 0.05, 0.05))
+    assert any(one.drifting(SETTINGS) for at_s, one in seen if at_s <= 7 * HOUR_S)
+    assert seen[-1][1].collapsed_s is not None
+    assert not seen[-1][1].drifting(SETTINGS)
+
+
 def test_a_small_sudden_fall_is_no_collapse() -> None:
     """AL 3.0 to 2.4 at once is not one; the slow mean tells it as a drift once it has followed."""
     seen = course((HOUR_S, 2.0, 2.0), (3 * HOUR_S, 1.4, 1.4))

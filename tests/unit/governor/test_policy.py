@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from outrider.governor.ladder import Ladder, Rung
 from outrider.governor.policy import Policy
 from outrider.governor.reasons import Reason
 from outrider.governor.settings import PolicySettings
-from outrider.governor.snapshot import Credit, Snapshot, StartProbe
+from outrider.governor.snapshot import Credit, Snapshot, StartProbe, StepReading
 from outrider.governor.status import status
 from tests.unit.governor.driver import Driver, credit, readings
 from tests.unit.governor.traffic import HEAD, head_ladder, quiet
@@ -298,16 +299,74 @@ def test_load_is_blamed_only_where_a_smaller_batch_would_pay(
     assert driver.switches[0][1:] == (down, reason)
 
 
-def test_probes_that_surely_cost_do_not_bring_a_draft_back() -> None:
-    """AL 1.4 exceeds what a manifest of 1.5 asks for, but 2.0 just pay: it stays out; where 1.1 pay, it returns."""
-    for step_s, back in ((0.04, False), (0.022, True)):
-        driver = Driver(Policy(head_ladder(1.5), quiet()))
-        driver.serve_until(lambda now: now.draft == "ngram", {HEAD: 1.0, "ngram": 1.2})
-        driver.look(
-            steps=(*readings(HEAD, step_s, 4.0, driver.at_s), *readings("off", 0.02, 4.0, driver.at_s))
+def back_with(driver: Driver, length: float, spread: float, seconds: int = 60) -> bool:
+    """Whether the head is in force at the end of a while in which its probes end with this AL (± spread, by turns)."""
+    for second in range(seconds):
+        now_s = driver.at_s + 1
+        one = length + (spread, -spread)[second % 2]
+        drafts = [(driver.decision.draft, 1.2)] * 2
+        if HEAD in (driver.decision.probe_draft, driver.decision.draft):
+            drafts.append((HEAD, one))
+        driver.look(credit(draft, al if draft != HEAD else one, now_s) for draft, al in drafts)
+        if driver.decision.draft == HEAD:
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("length", "spread", "steps", "back"),
+    [
+        (1.4, 0.0, (*readings(HEAD, 0.04, 4.0), *readings("off", 0.02, 4.0)), False),  # 2.0 just pay
+        (1.4, 0.0, (*readings(HEAD, 0.022, 4.0), *readings("off", 0.02, 4.0)), True),  # 1.1 just pay
+        (
+            1.8,
+            0.4,
+            (*readings(HEAD, 0.038, 4.0), *readings("off", 0.02, 4.0)),
+            False,
+        ),  # 1.9: not sure, but no reason to
+        (
+            1.8,
+            0.4,
+            (*readings(HEAD, 0.03, 4.0), *readings("off", 0.02, 4.0)),
+            True,
+        ),  # 1.5: by more than the hysteresis
+        (
+            1.4,
+            0.0,
+            (*readings(HEAD, 0.04, 4.0), *readings("off", 0.02, 8.0)),
+            False,
+        ),  # 1.8 at least, by the larger batch
+        (1.4, 0.0, (*readings(HEAD, 0.02, 4.0), *readings("off", 0.02, 8.0)), True),
+    ],
+)
+def test_what_a_manifest_is_content_with_must_pay_as_well(
+    length: float, spread: float, steps: tuple[StepReading, ...], back: bool
+) -> None:
+    """AL 1.4 and 1.8 exceed what a manifest of 1.5 asks for: back only where step times do not speak against it."""
+    driver = Driver(Policy(head_ladder(1.5), quiet()))
+    driver.serve_until(lambda now: now.draft == "ngram", {HEAD: 1.0, "ngram": 1.2})
+    driver.look(steps=tuple(replace(one, at_s=driver.at_s) for one in steps))
+    assert back_with(driver, length, spread) is back
+
+
+def test_a_draft_that_was_left_for_load_must_surely_pay() -> None:
+    """Left at 8 running; at 4, where 1.5 just pay, probes of 1.58 that differ much do not bring it back, such of 1.9 do."""
+    for length, back in ((1.58, False), (1.9, True)):
+        driver = Driver(Policy(head_ladder(None), quiet()))
+        steps = (
+            *readings(HEAD, 0.04, 8.0),
+            *readings("off", 0.02, 8.0),
+            *readings(HEAD, 0.03, 4.0),
+            *readings("off", 0.02, 4.0),
         )
-        driver.serve(60, {HEAD: 1.4, "ngram": 1.2})
-        assert (driver.decision.draft == HEAD) is back
+        driver.look(steps=steps, running=8.0)
+        driver.serve(30, {HEAD: 1.7}, running=8.0)
+        assert driver.switches[0][1:] == ("off", Reason.LOAD)
+        assert driver.decision.probe_draft is None
+        for _ in range(20):
+            driver.look(running=4.0)
+        assert driver.decision.probe_draft is not None
+        assert back_with(driver, length, 0.3, 40) is back
 
 
 def test_a_worthless_baseline_is_no_yardstick() -> None:
