@@ -260,7 +260,8 @@ def with_steps(head_step_s: float, length: float, spread: float) -> Driver:
     [
         (1.60, 0.0, "pays"),
         (1.51, 0.0, "fair"),  # faster by less than is known
-        (1.48, 0.0, "fair"),  # slower by less than the margin
+        (1.48, 0.0, "fair"),  # slower by less than is known
+        (1.46, 0.0, "fair"),  # surely slower, by less than the margin
         (1.40, 0.0, "costs"),
         (1.40, 0.35, "fair"),  # slower by more, but not beyond the noise of its requests
         (1.75, 0.70, "fair"),

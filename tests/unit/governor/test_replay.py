@@ -109,6 +109,21 @@ def test_what_is_modelled_is_running_times_tokens_per_step_over_step_time() -> N
     )
 
 
+def test_step_times_of_requests_are_those_of_the_draft_that_was_recorded_in_force() -> None:
+    """Where no request says what ran beside it, the recorded decisions do: T(4, off) of the half in which off was in force."""
+    rows = []
+    for second in range(101):
+        at_s = float(second)
+        draft, step_s, drafts = ((HEAD, 0.03, 40), ("off", 0.02, 0))[second > 50]
+        plain = {"steps": 40, "decode_s": 40 * step_s, "running": 4.0}
+        one = Credit(draft, at_s - 0.5, at_s, drafts, 3 * drafts, drafts, **plain)  # type: ignore[arg-type]  # by name
+        rows.append(Look(Snapshot(at_s, 4.0, finished=(one,)), draft))
+    found = replay(Policy(LADDER, quiet()), rows)
+    assert found is not None
+    assert found.against[-1].ratio == pytest.approx(2.0 / 1.5)
+    assert found.against[-1].covered_ratio == pytest.approx(0.8, abs=0.02)
+
+
 def test_moments_of_which_nothing_is_known_are_not_counted() -> None:
     """The head's requests stop after 40 s: half a minute later its tokens per step are not known; the share says so."""
     cut = [
