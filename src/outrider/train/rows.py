@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from outrider.core.errors import TrainingError
+from outrider.core.files import put_whole
 
 UNMASKED_SHARE = 0.01
 AGAIN = "Repeat the command: it goes on where it stopped."
@@ -102,14 +103,8 @@ class DropCounts:
 
     def write(self, path: Path) -> None:
         """Beside its place, then moved there: it is whole or not there. Raises TrainingError."""
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        document = {name: getattr(self, name) for name in self.__slots__}
-        try:
-            beside.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-            beside.replace(path)
-        except OSError as error:
-            beside.unlink(missing_ok=True)
-            raise unwritable(path, error) from error
+        text = json.dumps({name: getattr(self, name) for name in self.__slots__}, indent=1) + "\n"
+        put_whole(path, text, lambda error: unwritable(path, error))
 
     @classmethod
     def read(cls, path: Path, rows: Path) -> DropCounts | None:

@@ -5,7 +5,6 @@ Forms of a source: ``PATH.jsonl``, ``PATH.json`` (either packed with gzip), ``FO
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from outrider.measure.prompt_sets.find import find
 from outrider.measure.prompt_sets.options import PromptOptions
 from outrider.measure.prompt_sets.records import read_records
 from outrider.measure.prompt_sets.shape import Unusable
+from outrider.stack.digests import file_digest
 from outrider.train.conversations import Conversation, conversation
 
 # A bench reads some hundred prompts, training some hundred thousand conversations.
@@ -33,8 +33,7 @@ class SourceFile:
     def sha256(self) -> str:
         """Of the file as it lies there. Raises TrainingError."""
         try:
-            with self.path.open("rb") as stream:
-                return hashlib.file_digest(stream, "sha256").hexdigest()
+            return file_digest(self.path)
         except OSError as error:
             raise _unreadable(self.shown, error) from error
 

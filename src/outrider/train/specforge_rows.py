@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from outrider.core.errors import TrainingError
 from outrider.train.rows import Row
+from outrider.train.vocabulary import refuse_foreign
 
 
 @dataclass(slots=True)
@@ -37,11 +37,7 @@ def write_rows(rows: Iterable[Row], place: Path, *, vocab_size: int, max_length:
     count = RowCount()
     with place.open("w", encoding="utf-8") as file:
         for row in rows:
-            if max(row.input_ids) >= vocab_size:
-                raise TrainingError(
-                    f"the rows hold token {max(row.input_ids):,}, the target has {vocab_size:,}",
-                    hint="Rows and target belong together: write the answers with this target.",
-                )
+            refuse_foreign(max(row.input_ids), vocab_size)
             used = row.input_ids[:max_length]
             answer = [token for token, counts in zip(used, row.loss_mask, strict=False) if counts]
             if not answer:

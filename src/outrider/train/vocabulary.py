@@ -54,17 +54,22 @@ def choose_vocabulary(counts: Mapping[int, int], draft_vocab_size: int, target_v
     """
     if not sum(counts.values()):
         raise TrainingError("no answer has a token to learn from", hint="Look at what was dropped, and why.")
-    if max(counts) >= target_vocab_size:
-        raise TrainingError(
-            f"the rows hold token {max(counts):,}, the target has {target_vocab_size:,}",
-            hint="Rows and target belong together: write the answers with this target.",
-        )
+    refuse_foreign(max(counts), target_vocab_size)
     size = min(draft_vocab_size or target_vocab_size, target_vocab_size)
     ids = sorted(counts, key=lambda token: (-counts[token], token))[:size]
     covered = sum(counts[token] for token in ids) / sum(counts.values())
     chosen = set(ids)
     ids += [token for token in range(target_vocab_size) if token not in chosen][: size - len(ids)]
     return Vocabulary(target_vocab_size, tuple(sorted(ids)), covered)
+
+
+def refuse_foreign(highest: int, target_vocab_size: int) -> None:
+    """Raises TrainingError if rows whose highest token this is are not this target's."""
+    if highest >= target_vocab_size:
+        raise TrainingError(
+            f"the rows hold token {highest:,}, the target has {target_vocab_size:,}",
+            hint="Rows and target belong together: write the answers with this target.",
+        )
 
 
 def draft_to_target(ids: Sequence[int]) -> tuple[int, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import gzip
-import hashlib
 import json
 import zlib
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import IO
 from outrider.core.errors import MeasurementError
 from outrider.measure.prompt_sets.options import PromptOptions
 from outrider.measure.prompt_sets.shape import Unusable
+from outrider.stack.digests import file_digest
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _CHUNK = 2**20
@@ -31,8 +31,7 @@ def file_sha256(path: Path, shown: str, options: PromptOptions) -> str:
             raise MeasurementError(f"{shown} is not a file", hint="Give a .jsonl, .json or .jsonl.gz file.")
         if path.stat().st_size > options.max_file_bytes:
             raise _too_large(shown, "", options.max_file_bytes)
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return file_digest(path)
     except OSError as error:
         raise MeasurementError(
             f"{shown} cannot be read: {error.strerror}", hint="Check the path and its permissions."
