@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,12 @@ from outrider.core.errors import TrainingError
 from outrider.measure.prompts import Prompt, PromptSet
 from outrider.stack.load import load_stack
 from outrider.stack.models import Stack
-from outrider.train.pair import write_stack
+from outrider.train.events import Finished, Planned
+from outrider.train.pair import training_facts, write_stack
+from outrider.train.process import TrainSummary
 from outrider.train.prompts import PromptSettings
-from outrider.train.run import FLOOR, drafted, job_for, refuse_broken
+from outrider.train.rows import DropCounts
+from outrider.train.run import FLOOR, Data, drafted, job_for, refuse_broken
 from outrider.train.selfplay import SelfPlay
 from outrider.train.wish import Wish, keep_record
 
@@ -104,3 +107,16 @@ def test_the_stack_that_is_left_is_the_one_that_was_measured(tmp_path: Path) -> 
     found = load_stack(moved / "stack.yaml")
     assert found.draft == drafted(stack(), wish(moved)).draft
     assert found.target == stack().target
+
+
+def test_drops_of_both_data_steps_are_added_up(tmp_path: Path) -> None:
+    """One reason in both steps is one sum, not the last of the two."""
+    prompts, answers = DropCounts(5, {"too long": 2, "duplicate": 1}), DropCounts(4, {"too long": 3})
+    data = Data(tmp_path / "rows", prompts, answers, tmp_path)
+    done = Finished(1, 1, 9, 1.0, 9.0, 0.5, None, None, 0, 3.0, (0.1,), 1.1, 7, {})
+    plan = Planned(**{one.name: None for one in fields(Planned)})  # type: ignore[arg-type]
+    facts = training_facts(
+        wish(tmp_path), data, TrainSummary(plan, (), done), ["outrider", "train"], "2026-11-30"
+    )
+    assert facts["data"]["dropped"] == {"too long": 5, "duplicate": 1}  # type: ignore[index,call-overload]
+    assert facts["training"]["done"]["accuracy"] == [0.1]  # type: ignore[index,call-overload]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -36,19 +38,20 @@ def training_facts(
 ) -> dict[str, JsonValue]:
     """How the head was made, for `pair.json`: data with what was dropped, settings, figures of the training, versions."""
     prompts, answers = data.prompts, data.answers
-    found: dict[str, JsonValue] = {
+    found = {
         "data": {
             "conversations": answers.kept,
             "tokens": answers.tokens,
             "answer_tokens": answers.answer_tokens,
-            "dropped": {**prompts.dropped, **answers.dropped},
+            "dropped": Counter(prompts.dropped) + Counter(answers.dropped),
             "sources": list(prompts.sources),
             "answer_temperature": wish.answers.temperature,
         },
-        "training": _plain(asdict(summary)),
-        "provenance": _plain(provenance(command, created)),
+        "training": asdict(summary),
+        "provenance": provenance(command, created),
     }
-    return found
+    plain: dict[str, JsonValue] = json.loads(json.dumps(found))  # tuples are lists, as they will be read
+    return plain
 
 
 def write_pair(
@@ -86,14 +89,3 @@ def write_stack(stack: Stack, wish: Wish) -> Path:
     text += yaml.safe_dump(value, sort_keys=False)
     put_whole(path, text, lambda error: unwritable(path, error))
     return path
-
-
-def _plain(value: object) -> JsonValue:
-    """As JSON has it: tuples are lists, paths their last part."""
-    if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if isinstance(value, Path):
-        return value.name
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
