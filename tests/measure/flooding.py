@@ -3,9 +3,10 @@
 import contextlib
 import json
 import socket
-import threading
 import time
 from collections.abc import Iterator
+
+from tests.front.harness import RawEngine
 
 HEAD = b"HTTP/1.1 %s\r\ncontent-type: %s\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -38,23 +39,13 @@ def _answer(way: str) -> Iterator[bytes]:
             time.sleep(0.05)
 
 
-class Flood:
+class Flood(RawEngine):
     """Answers without end, as ``big-chunks``, ``no-line-end``, ``error-body``, ``small-chunks`` or a ``trickle``."""
 
     def __init__(self, way: str) -> None:
         self.way = way
         self.sent = 0
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._socket.getsockname()[1])
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+        super().__init__()
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
@@ -62,7 +53,3 @@ class Flood:
             for piece in _answer(self.way):
                 connection.sendall(piece)
                 self.sent += len(piece)
-
-    def close(self) -> None:
-        """Take no more connections."""
-        self._socket.close()

@@ -18,7 +18,7 @@ from typing import Any, cast
 import pytest
 
 from outrider.core.errors import TrainingError
-from outrider.train import answers, generation
+from outrider.train import answers
 from outrider.train.answers import AnswerSettings, write_answers
 from outrider.train.generation import EngineAccess
 from outrider.train.rows import DropCounts, Row, RowWriter, read_rows
@@ -36,14 +36,8 @@ from tests.train.scripted_engine import (
     thoughtless,
 )
 
+pytestmark = pytest.mark.usefixtures("soon")
 SHORT = AnswerSettings(max_answer_tokens=100, min_answer_tokens=4)
-
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waits between tries are short."""
-    sleep = asyncio.sleep
-    monkeypatch.setattr(generation.asyncio, "sleep", lambda seconds: sleep(seconds / 100))
 
 
 def quiet(done: int, total: int, note: str) -> None:

@@ -15,6 +15,7 @@ from outrider.train import generation
 from outrider.train.generation import OVERFLOW, EngineAccess, Refused, Sampling, Target, Written
 from tests.train.scripted_engine import END, Script, ScriptedEngine, encode, scripted
 
+pytestmark = pytest.mark.usefixtures("soon")
 T = TypeVar("T")
 GREEDY = Sampling(max_tokens=200, temperature=0.0)
 
@@ -38,13 +39,6 @@ def failing(path: str, statuses: list[int]) -> Callable[[str, int], int]:
     """Requests to `path` fail with these in order, later ones do not."""
     left = list(statuses)
     return lambda asked, number: left.pop(0) if asked == path and left else 0
-
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waits between tries are there, and short."""
-    sleep = asyncio.sleep
-    monkeypatch.setattr(generation.asyncio, "sleep", lambda seconds: sleep(seconds / 100))
 
 
 def test_texts_come_back_to_their_prompts() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from outrider.core.errors import TrainingError
-from outrider.train import generation, prompts
+from outrider.train import prompts
 from outrider.train.held_out import HeldOut
 from outrider.train.openings import DEFAULT_OPENINGS
 from outrider.train.prompts import PromptSettings, write_prompts
@@ -32,14 +32,8 @@ from tests.train.scripted_engine import (
     trimming,
 )
 
+pytestmark = pytest.mark.usefixtures("soon")
 PLAIN = SelfPlay(opening_share=0.0, two_turns_share=0.0)
-
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waits between tries are short."""
-    sleep = asyncio.sleep
-    monkeypatch.setattr(generation.asyncio, "sleep", lambda seconds: sleep(seconds / 100))
 
 
 def write(

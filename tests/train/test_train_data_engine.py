@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,11 +19,10 @@ import pytest
 import yaml
 
 from outrider.core.errors import TrainingError
-from outrider.engines.base import ResolvedModels
 from outrider.engines.vllm.adapter import VllmEngine
+from outrider.launch.prepare import prepare
 from outrider.launch.process import free_port, new_key
 from outrider.stack.load import built_in_text, load_stack
-from outrider.stack.weights import resolve
 from outrider.train.answers import AnswerSettings, write_answers
 from outrider.train.generation import OVERFLOW, EngineAccess, Refused, Sampling, Target
 from outrider.train.prompts import PromptSettings, write_prompts
@@ -64,30 +65,31 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     file = folder / "stack.yaml"
     file.write_text(yaml.safe_dump({**yaml.safe_load(built_in_text()), "draft": {"method": "none"}}))
     stack, engine, key = load_stack(file), VllmEngine(), new_key()
-    install = engine.find(stack)
-    models = ResolvedModels(resolve(stack.target.model, sha256=stack.target.sha256, python=install.python))
-    plan = engine.plan(stack, install, models, free_port())
+    prepared = prepare(stack, engine, print)
+    plan = engine.plan(stack, prepared.install, prepared.models, free_port())
     with (folder / "engine.log").open("wb") as log:
         process = subprocess.Popen(
             plan.argv,
             env={**os.environ, **plan.env, plan.key_variable: key},
             stdout=log,
             stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
     deadline = time.monotonic() + START_S
-    while process.poll() is None and time.monotonic() < deadline:
-        try:
-            if httpx.get(f"{plan.base_url}/health", trust_env=False).status_code == 200:
-                break
-        except httpx.TransportError:
-            time.sleep(0.5)
-    else:
-        process.kill()
+    try:
+        while process.poll() is None and time.monotonic() < deadline:
+            try:
+                if httpx.get(f"{plan.base_url}/health", trust_env=False).status_code == 200:
+                    break
+            except httpx.TransportError:
+                time.sleep(0.5)
+        else:
+            raise AssertionError((folder / "engine.log").read_text()[-4000:])
+        yield Running(process, EngineAccess(plan.base_url, key, stack.served_name, 8))
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # its workers too: they outlive a killed first process
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        raise AssertionError((folder / "engine.log").read_text()[-4000:])
-    yield Running(process, EngineAccess(plan.base_url, key, stack.served_name, 8))
-    process.terminate()
-    process.wait(60)
 
 
 def answer(running: Running, folder: Path, records: list[dict[str, Any]]) -> tuple[DropCounts, list[Row]]:

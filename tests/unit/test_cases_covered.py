@@ -7,12 +7,12 @@ import yaml
 
 from tests.shared import shared_path
 
-AREAS = {"core", "stack", "telemetry", "bench", "train"}
+AREAS = {"core", "stack", "telemetry", "bench", "train", "governor"}
 TESTS = Path(__file__).parents[1]
 
 
 def test_every_case_has_its_test() -> None:
-    """A case `a-b` of areas core, stack, telemetry, bench and train has a test function `test_a_b`."""
+    """A case `a-b` of areas core, stack, telemetry, bench, train and governor has a test function `test_a_b`."""
     cases = yaml.safe_load(shared_path("cases", "cases.yaml").read_text())
     owed = {case["id"] for case in cases if case["area"] in AREAS}
     assert len(owed) > 15
