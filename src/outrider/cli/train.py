@@ -112,7 +112,7 @@ K: dict[str, int] = {"eagle3": 3, "p-eagle": 5}
     "more",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Any other setting of the trainer, such as loss=ce (docs/train.md lists them). Again for more.",
+    help="Any other setting of the trainer, such as loss=ce (docs/train-settings.md lists them). Again for more.",
 )
 @click.option(
     "--draft-length",

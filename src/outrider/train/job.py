@@ -7,7 +7,7 @@ Frozen pydantic models; unknown keys are refused. A field that is None takes a d
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -17,7 +17,6 @@ Method = Literal["eagle3", "p-eagle"]
 Loss = Literal["kl_div", "rkl", "jsd", "ce", "tv", "nla", "lk_hybrid"]
 Device = Literal["cpu", "cuda"]
 
-LOSSES: tuple[str, ...] = get_args(Loss)
 VOCABULARY, TRAIN_LOG = "vocabulary.json", "train_log.jsonl"
 
 # What may differ when a run goes on: where things lie, how they are computed, how often they are said or kept.

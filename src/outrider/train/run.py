@@ -129,7 +129,7 @@ def job_for(stack: Stack, target: Path, rows: Path, wish: Wish) -> TrainJob:
         )
     except ValueError as error:
         raise TrainingError(
-            f"a setting is not right: {error}", hint="outrider train --help lists them."
+            f"a setting is not right: {error}", hint="docs/train-settings.md lists them."
         ) from error
 
 
