@@ -1,7 +1,8 @@
 """``make bench-front``: what the front costs beside nginx, both before the same simulated engine, in one run.
 
 CPU per request is what a stream of one chunk costs, CPU per streamed chunk what each further chunk adds. Trials are
-interleaved; medians over trials. Exits 1 when a limit is broken:
+interleaved; medians over trials. The proxies have a core to themselves, the load and the engine the others: left to the
+scheduler, a proxy's cost depends on whom it happens to share a core with. Exits 1 when a limit is broken:
 
 - CPU per chunk at most 2 × nginx's, per request at most 5 × nginx's;
 - TTFT p99 at 32 streams at most 3 ms above nginx's.
@@ -228,9 +229,13 @@ def main() -> None:
     flags = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-front-") as name:
         bed = Bed(Path(name))
+        *others, last = sorted(os.sched_getaffinity(0))
         try:
+            os.sched_setaffinity(0, others or [last])  # inherited by what is started from here on
             engine = bed.engine()
+            os.sched_setaffinity(0, [last])
             nginx, front = bed.nginx(engine), bed.front(engine)
+            os.sched_setaffinity(0, others or [last])
             uvloop.run(run(flags.trials, [nginx, front]))
         finally:
             bed.end()

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class RequestTiming:
+class RequestTiming(NamedTuple):
     """Moments of one request on one monotonic clock, in seconds; None is 'did not happen'.
 
     `arrived_s` at the front, `dispatched_s` to the engine, `first_token_s` and `last_token_s` as they came back.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
+import random
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -55,7 +55,9 @@ class App:
 
     def check_head(self, request: ClientConnection) -> None:
         """Route, key, and whether new work is taken. Raises RequestError."""
-        request.request_id = sane_request_id(request.headers.get(b"x-request-id", b"")) or os.urandom(6).hex()
+        request.request_id = (
+            sane_request_id(request.headers.get(b"x-request-id", b"")) or f"{random.getrandbits(48):012x}"
+        )
         if not self.settings.keys:
             refuse_foreign(request.headers.get(b"host", b""), request.headers.get(b"origin", b""))
         route, request.path = self._routes.find(request.method, request.target.decode("latin-1"))

@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]  # the C scanner of the standard library; typeshed omits it
+from typing import NamedTuple
 
 from outrider.core.errors import RequestError
 from outrider.front.errors import bad_request
@@ -45,8 +46,7 @@ class Rules:
     allow_remote_media: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class EditedBody:
+class EditedBody(NamedTuple):
     """An edited body without its stamp, and what the front must know of it.
 
     `members` are the texts between the commas, joined, `before` and `after` what stands around them: bytes, because many
@@ -85,28 +85,24 @@ def edit(body: bytes, route: Route, rules: Rules) -> EditedBody:
         raise bad_request(f"The body holds more than {MAX_PARTS} lists and objects.", code="too_many_parts")
     before, members, after = _members(text)
     # Without these letters no key names media, however it is spelt.
-    may_hold_media = not rules.allow_remote_media and any(
-        letters in text for letters in ("_url", "_audio", "\\u")
-    )
+    may_hold_media = not rules.allow_remote_media and ("_url" in text or "_audio" in text or "\\u" in text)
     read: dict[str, object] = {}
     for key, value, _ in members:
         if key in _READ:
             if key in read:
                 raise bad_request(f"The body sets {key!r} twice.", code="duplicate_member", param=key)
             read[key] = value
-        if key in _PROMPTS and may_hold_media:
+        if may_hold_media and key in _PROMPTS:
             _refuse_remote_media(value, key)
     _check_model(read.get("model"), rules)
     stream = read.get("stream")
     if stream is not None and not isinstance(stream, bool):
         raise bad_request("`stream` must be true or false.", code="invalid_type", param="stream")
     ours = _usage_options(read.get("stream_options")) if route.usage_chunk and stream else None
-    kept = [piece for key, _, piece in members if key not in rules.dropped]
+    replaced = "stream_options" if ours is not None else None
+    kept = [piece for key, _, piece in members if key not in rules.dropped and key != replaced]
     if ours is not None:
-        kept = [
-            ours,
-            *(piece for key, _, piece in members if key not in rules.dropped and key != "stream_options"),
-        ]
+        kept.insert(0, ours)
     return EditedBody(
         before.encode(),
         ",".join(kept).encode(),

@@ -42,7 +42,7 @@ LAST_CHUNK = b"0\r\n\r\n"
 def head(status: int, headers: Iterable[Header], *, keep_alive: bool, length: int | None) -> bytes:
     """A response head; `length` None is a chunked body (or, without keep-alive to an old client, one until close)."""
     lines = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status]
-    lines.extend(b"%b: %b\r\n" % header for header in headers)
+    lines += [b"%b: %b\r\n" % header for header in headers]
     if length is not None:
         lines.append(b"content-length: %d\r\n" % length)
     lines.append(b"\r\n" if keep_alive else b"connection: close\r\n\r\n")

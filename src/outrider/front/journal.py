@@ -8,8 +8,11 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
+
+from prometheus_client import Counter
 
 from outrider.core.latency import RequestTiming
 from outrider.cost.price import usd_per_million_output_tokens
@@ -22,8 +25,7 @@ WINDOW_S = 60.0
 Value = str | float | int | None
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRecord:
+class RequestRecord(NamedTuple):
     """One ended request. `batch` is the time-weighted mean of requests running at its upstream while it ran;
     `single` says that a time per token has a meaning (one answer to one prompt); `key` is the API key's name."""
 
@@ -68,10 +70,10 @@ class _Window:
     def add(self, record: RequestRecord) -> None:
         """A request that ended; its tokens are spread evenly over its time."""
         ended_s, tokens = record.ended_s, record.timing.output_tokens
-        starts_s = (record.timing.first_token_s, record.timing.dispatched_s, ended_s)
-        begun_s = next(start_s for start_s in starts_s if start_s is not None)
         self._forget(ended_s)
         if tokens:
+            starts_s = (record.timing.first_token_s, record.timing.dispatched_s, ended_s)
+            begun_s = next(start_s for start_s in starts_s if start_s is not None)
             begun_s = min(begun_s, ended_s - 1e-3)
             share = tokens / (ended_s - begun_s)
             for second in range(int(max(begun_s, ended_s - WINDOW_S)), int(ended_s) + 1):
@@ -135,30 +137,40 @@ class Journal:
 
     def say(self, event: str, text: str, **facts: Value) -> None:
         """One line: ``[serve]   text``, or the facts as JSON."""
-        self._write(self._line(event, text, facts))
+        self._write(_json_line(event, facts) if self._form == "json" else _text_line(event, text))
 
     def requests_ended(self, records: Sequence[RequestRecord]) -> None:
         """Lines and metrics of requests that were dispatched, in one write."""
         lines: list[str] = []
+        sums: defaultdict[Counter, int] = defaultdict(int)
         for record in records:
             if self._first_s is None:
                 self._first_s = record.timing.arrived_s
             self._window.add(record)
-            self._observe(record)
+            self._observe(record, sums)
             lines += self._lines(record)
+        for counter, count in sums.items():
+            counter.inc(count)
         self._write("".join(lines))
 
     def _lines(self, record: RequestRecord) -> list[str]:
-        lines = [self._line("latency", *_latency(record))]
-        if record.outcome != "refused":  # the engine refused it: nothing was decoded
-            lines.insert(0, self._line("decode", *_decode(record)))
-        if self._price and record.timing.output_tokens:
-            usd = self._usd_per_million(record.ended_s)
+        # An engine that refused it has decoded nothing.
+        decoded = record.outcome != "refused"
+        priced = self._price is not None and record.timing.output_tokens
+        usd = self._usd_per_million(record.ended_s) if priced else None
+        if self._form == "json":
+            rows = [_json_line("decode", _decode_facts(record))] if decoded else []
+            rows.append(_json_line("latency", _latency_facts(record)))
+            if priced:
+                facts = {"id": record.request_id, "usd_per_million_output_tokens": usd}
+                rows.append(_json_line("cost", facts))
+            return rows
+        rows = [_text_line("decode", _decode_text(record))] if decoded else []
+        rows.append(_text_line("latency", _latency_text(record)))
+        if priced:
             text = f"{record.request_id}  {_usd(usd)} per 1M output tokens at the last minute's throughput"
-            lines.append(
-                self._line("cost", text, {"id": record.request_id, "usd_per_million_output_tokens": usd})
-            )
-        return lines
+            rows.append(_text_line("cost", text))
+        return rows
 
     def request_refused(self, request_id: str, lane: str, outcome: str, status: int, code: str) -> None:
         """Line and count of a request that never reached an engine."""
@@ -182,19 +194,20 @@ class Journal:
             self.metrics.gauge(names.ACCEPTANCE_RATE, draft).set(accepted / proposed)
             self.metrics.gauge(names.ACCEPTANCE_LENGTH, draft).set(1 + accepted / drafts)
 
-    def _observe(self, record: RequestRecord) -> None:
+    def _observe(self, record: RequestRecord, sums: defaultdict[Counter, int]) -> None:
+        """Its times go into the histograms, its counts into `sums`."""
         metrics, lane, timing = self.metrics, record.lane, record.timing
-        metrics.counter(names.REQUESTS, lane, record.outcome).inc()
+        sums[metrics.counter(names.REQUESTS, lane, record.outcome)] += 1
         if timing.queue_wait_s is not None:
             metrics.histogram(names.QUEUE_WAIT, lane).observe(timing.queue_wait_s)
         if timing.ttft_s is not None:
             metrics.histogram(names.TTFT, lane).observe(timing.ttft_s)
         if record.prompt_tokens:
-            metrics.counter(names.PROMPT_TOKENS).inc(record.prompt_tokens)
+            sums[metrics.counter(names.PROMPT_TOKENS)] += record.prompt_tokens
         if timing.output_tokens:
-            metrics.counter(names.OUTPUT_TOKENS).inc(timing.output_tokens)
+            sums[metrics.counter(names.OUTPUT_TOKENS)] += timing.output_tokens
             if record.key:
-                metrics.counter(names.KEY_OUTPUT_TOKENS, record.key).inc(timing.output_tokens)
+                sums[metrics.counter(names.KEY_OUTPUT_TOKENS, record.key)] += timing.output_tokens
         if record.outcome == "ok":
             if timing.e2e_s is not None:
                 metrics.histogram(names.E2E, lane).observe(timing.e2e_s)
@@ -202,9 +215,9 @@ class Journal:
                 metrics.histogram(names.TPOT, lane).observe(timing.tpot_s)
         seen = record.acceptance
         if seen is not None and record.draft is not None:
-            metrics.counter(names.DRAFTS, record.draft).inc(seen.drafts or 0)
-            metrics.counter(names.PROPOSED, record.draft).inc(seen.proposed_tokens or 0)
-            metrics.counter(names.ACCEPTED, record.draft).inc(seen.accepted_tokens or 0)
+            sums[metrics.counter(names.DRAFTS, record.draft)] += seen.drafts or 0
+            sums[metrics.counter(names.PROPOSED, record.draft)] += seen.proposed_tokens or 0
+            sums[metrics.counter(names.ACCEPTED, record.draft)] += seen.accepted_tokens or 0
 
     def _usd_per_million(self, now_s: float) -> float | None:
         if self._price is None:
@@ -216,33 +229,37 @@ class Journal:
             self._cost = (now_s, usd)
         return self._cost[1]
 
-    def _line(self, event: str, text: str, facts: Mapping[str, Value]) -> str:
-        if self._form == "json":
-            stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            return json.dumps({"time": stamp, "event": event, **facts}) + "\n"
-        return f"{f'[{event}]':<9} {text}\n"
+
+def _json_line(event: str, facts: Mapping[str, Value]) -> str:
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return json.dumps({"time": stamp, "event": event, **facts}) + "\n"
 
 
-def _decode(record: RequestRecord) -> tuple[str, dict[str, Value]]:
-    per_step, rate = record.tokens_per_step, record.acceptance_rate
-    facts: dict[str, Value] = {
+def _text_line(event: str, text: str) -> str:
+    return f"{f'[{event}]':<9} {text}\n"
+
+
+def _decode_facts(record: RequestRecord) -> dict[str, Value]:
+    return {
         "id": record.request_id,
         "draft": record.draft,
         "bs": record.batch,
-        "tokens_per_step": per_step,
-        "acceptance_rate": rate,
+        "tokens_per_step": record.tokens_per_step,
+        "acceptance_rate": record.acceptance_rate,
     }
+
+
+def _decode_text(record: RequestRecord) -> str:
     batch = "-" if record.batch is None else f"{record.batch:.1f}".removesuffix(".0")
-    text = (
+    return (
         f"{record.request_id}  draft={record.draft or '-'} bs={batch} "
-        f"tokens_per_step={_number(per_step, 1)} acceptance_rate={_number(rate, 2)}"
+        f"tokens_per_step={_number(record.tokens_per_step, 1)} acceptance_rate={_number(record.acceptance_rate, 2)}"
     )
-    return text, facts
 
 
-def _latency(record: RequestRecord) -> tuple[str, dict[str, Value]]:
+def _latency_facts(record: RequestRecord) -> dict[str, Value]:
     timing = record.timing
-    facts: dict[str, Value] = {
+    return {
         "id": record.request_id,
         "queue_s": timing.queue_wait_s,
         "first_token_s": timing.ttft_s,
@@ -253,6 +270,10 @@ def _latency(record: RequestRecord) -> tuple[str, dict[str, Value]]:
         "key": record.key or None,
         "trace_id": record.trace_id or None,
     }
+
+
+def _latency_text(record: RequestRecord) -> str:
+    timing = record.timing
     tokens = "-" if timing.output_tokens is None else timing.output_tokens
     text = (
         f"{record.request_id}  queue {_time(timing.queue_wait_s)} first-token {_time(timing.ttft_s)} "
@@ -264,7 +285,7 @@ def _latency(record: RequestRecord) -> tuple[str, dict[str, Value]]:
         text += f" key={record.key}"
     if record.trace_id:
         text += f" trace={record.trace_id}"
-    return text, facts
+    return text
 
 
 def _time(seconds: float | None) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from outrider.control.upstreams import Upstream
 from outrider.core.errors import RequestError
@@ -31,8 +30,7 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_COUNT = 10**9
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """What one client asks, checked and edited."""
 
     request_id: str
@@ -345,7 +343,7 @@ def _request_head(asked: Asked, upstream: Upstream, length: int) -> bytes:
     ]
     if upstream.api_key:
         lines.append(b"authorization: Bearer " + upstream.api_key.encode() + b"\r\n")
-    lines.extend(b"%b: %b\r\n" % header for header in asked.trace_headers)
+    lines += [b"%b: %b\r\n" % header for header in asked.trace_headers]
     lines.append(b"\r\n")
     return b"".join(lines)
 
@@ -362,8 +360,10 @@ def _sane(seen: RequestAcceptance | None) -> RequestAcceptance | None:
     """Acceptance as the engine tells it, unless a number in it cannot be."""
     if seen is None:
         return None
-    told = (seen.drafts, seen.proposed_tokens, seen.accepted_tokens)
-    return seen if all(value is None or _count(value) is not None for value in told) else None
+    for value in (seen.drafts, seen.proposed_tokens, seen.accepted_tokens):
+        if value is not None and _count(value) is None:
+            return None
+    return seen
 
 
 def _count(value: object) -> int | None:

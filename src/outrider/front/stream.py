@@ -67,7 +67,7 @@ class UsageFilter:
     def _read_usage(self, data: bytes) -> bytes:
         kept: list[bytes] = []
         for event in _events(data):
-            chunk = _usage_chunk(event)
+            chunk = _usage_chunk(event) if b'"usage"' in event else None
             if chunk is not None:
                 self.usage = chunk
                 self.usage_alone = not kept
@@ -79,14 +79,18 @@ class UsageFilter:
 
 def _events(data: bytes) -> list[bytes]:
     """Whole events, their ends included, and what is left after the last."""
+    if b"\r" not in data:
+        *whole, rest = data.split(b"\n\n")
+        events = [event + b"\n\n" for event in whole]
+        return [*events, rest] if rest else events
     ends = [0, *(match.end() for match in _EVENT_END.finditer(data)), len(data)]
     return [data[start:end] for start, end in pairwise(ends) if start < end]
 
 
 def _payload(event: bytes) -> dict[str, object] | None:
-    lines = (line.removeprefix(b"data:") for line in event.splitlines() if line.startswith(b"data:"))
+    lines = [line.removeprefix(b"data:") for line in event.splitlines() if line.startswith(b"data:")]
     try:
-        payload = json.loads(b"\n".join(lines))
+        payload = json.loads(b"\n".join(lines).decode())
     except (ValueError, RecursionError):
         return None
     return payload if isinstance(payload, dict) else None
@@ -94,7 +98,7 @@ def _payload(event: bytes) -> dict[str, object] | None:
 
 def _usage_chunk(event: bytes) -> dict[str, object] | None:
     """The event's payload if it is the usage chunk: no choices, and a usage object."""
-    if b'"usage"' not in event or not _NO_CHOICES.search(event):
+    if not _NO_CHOICES.search(event):
         return None
     payload = _payload(event)
     if payload is None or payload.get("choices") != [] or not isinstance(payload.get("usage"), dict):
