@@ -6,6 +6,7 @@ draft proposes only where text repeats. So the probe asks for text that repeats,
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import httpx
@@ -14,9 +15,11 @@ from outrider.control.upstreams import Upstream
 from outrider.core.acceptance import AcceptanceWindow, difference
 from outrider.core.errors import EngineUnreachable
 from outrider.engines.base import Engine, EngineCounters, LaunchPlan
+from outrider.governor.snapshot import StartProbe, StepReading
 from outrider.telemetry.scrape import lean, parse
 
 PROBE_TOKENS = 48
+TIMED_TOKENS = 16
 REQUEST_TIMEOUT_S = 120.0
 # Three kinds of repetition: counting, a phrase, code. Any one that drafts is enough.
 PROBE_PROMPTS = (
@@ -28,11 +31,15 @@ PROBE_PROMPTS = (
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What the probe saw: ready or why not, and whether the draft is broken (proposes, nothing is accepted)."""
+    """What the probe saw: ready or why not, and whether the draft is broken (proposes, nothing is accepted).
+
+    `seen`: the tokens behind it, for the governor; empty where they say nothing of the draft.
+    """
 
     ready: bool
     reason: str
     broken: bool = False
+    seen: tuple[StartProbe, ...] = ()
 
 
 def judge(method: str, window: AcceptanceWindow, probes: int, *, made_up: bool = False) -> ProbeResult:
@@ -51,6 +58,7 @@ def judge(method: str, window: AcceptanceWindow, probes: int, *, made_up: bool =
             "`draft: {method: none}`",
         )
     proposed, accepted = int(window.delta.proposed), int(window.delta.accepted)
+    seen = (StartProbe(method, proposed, accepted),)
     if made_up:
         return ProbeResult(
             True,
@@ -62,8 +70,11 @@ def judge(method: str, window: AcceptanceWindow, probes: int, *, made_up: bool =
             f"ready, but the draft ({method}) is broken: {proposed} tokens proposed on probe prompts, 0 accepted; it costs "
             "time and gives nothing. Does the head belong to this target? `outrider check` compares them",
             broken=True,
+            seen=seen,
         )
-    return ProbeResult(True, f"ready, {method} drafts: {accepted} of {proposed} probe tokens accepted")
+    return ProbeResult(
+        True, f"ready, {method} drafts: {accepted} of {proposed} probe tokens accepted", seen=seen
+    )
 
 
 class EngineClient:
@@ -141,3 +152,13 @@ async def probe(client: EngineClient, draft: str, *, made_up: bool = False) -> P
         if result.ready and not result.broken:
             break
     return result
+
+
+async def time_step(client: EngineClient, draft: str) -> StepReading:
+    """How long a step of one request takes with this draft, nothing else running: a small request's time over its steps."""
+    before, began_s = await client.counters(), time.monotonic()
+    await client.complete(draft, PROBE_PROMPTS[0], 0.0, TIMED_TOKENS)
+    took_s, after = time.monotonic() - began_s, await client.counters()
+    accepted = max(after.spec.accepted - before.spec.accepted, 0)
+    steps = max(TIMED_TOKENS - int(accepted), 1)
+    return StepReading(draft, began_s + took_s, 1.0, took_s / steps, steps)

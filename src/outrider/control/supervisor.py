@@ -12,15 +12,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from outrider.control.probe import EngineClient, ProbeResult, probe, warm_up
+from outrider.control.governing import Governing
+from outrider.control.probe import EngineClient, ProbeResult, probe, time_step, warm_up
 from outrider.control.scraping import EngineMetrics
 from outrider.control.upstreams import Upstream, UpstreamSet
 from outrider.core.errors import EngineError, EngineStartFailed, EngineUnreachable
 from outrider.engines.base import Engine, LaunchPlan
+from outrider.governor.snapshot import StepReading
 from outrider.launch.process import EngineProcess, free_port, new_key
 
 HEALTH_EVERY_S = 0.5
 SCRAPE_EVERY_S = 1.0
+TIMED = 6  # readings of a step without load, of each draft: what the governor counts as known by default
 BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 STABLE_AFTER_S = 300.0  # an engine that ran this long starts again with the shortest backoff
 
@@ -34,7 +37,8 @@ def backoff_s(failures: int) -> float:
 class Job:
     """What to run: the plan for a port, the draft to stamp and probe, the limits that are the stack's.
 
-    `made_up`: target and draft have random weights, so the probe does not judge what is accepted.
+    `made_up`: target and draft have random weights, so the probe does not judge what is accepted. `drafts`: those that requests
+    may be stamped with, where the governor chooses; their steps are timed before users come.
     """
 
     engine: Engine
@@ -48,6 +52,7 @@ class Job:
     log_path: Path
     name: str = "engine-0"
     made_up: bool = False
+    drafts: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -59,10 +64,12 @@ class Supervisor:
     metrics: EngineMetrics
     say: Callable[[str], None]
     on_log: Callable[[str], None] = lambda line: None
+    governing: Governing | None = None
     state: ProbeResult = field(default=ProbeResult(False, "the engine is starting"))
     first_ready: asyncio.Event = field(default_factory=asyncio.Event)
     process: EngineProcess | None = None
     _probed: ProbeResult = field(default=ProbeResult(False, "not probed"))
+    _timed: list[StepReading] = field(default_factory=list)
     _task: asyncio.Task[None] | None = None
 
     def start(self) -> asyncio.Task[None]:
@@ -105,6 +112,8 @@ class Supervisor:
         ended = asyncio.create_task(process.wait())
         try:
             await self._unless_ended(ended, self._become_ready(client))
+            if self.governing:
+                self.governing.engine_started(self._probed.seen, self._timed)
             upstream.ready = True
             self.upstreams.add(upstream)
             # Only now: who reads "ready" may send work.
@@ -145,6 +154,7 @@ class Supervisor:
                 if job.draft != "none":
                     self._set(ProbeResult(False, "probing the draft"))
                     state = await probe(client, job.draft, made_up=job.made_up)
+                self._timed = [await time_step(client, draft) for draft in job.drafts for _ in range(TIMED)]
         except TimeoutError:
             raise self._failed(
                 f"the engine was not ready within {job.start_timeout_s:.0f} s (`engine.start_timeout_s`)"
@@ -160,7 +170,10 @@ class Supervisor:
         told: set[str] = set()
         while True:
             with contextlib.suppress(EngineUnreachable):
-                self.metrics.observe(self.job.name, self.job.draft, await client.counters())
+                counters = await client.counters()
+                self.metrics.observe(self.job.name, self.job.draft, counters)
+                if self.governing:
+                    self.governing.observed(self.job.name, counters)
             if new := sorted(set(client.unknown) - told):
                 told.update(new)
                 self.say(f"metrics of the engine that Outrider does not know (no harm): {', '.join(new)}")

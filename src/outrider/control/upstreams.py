@@ -9,6 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from outrider.governor.probing import is_probe
+
+
+@dataclass(slots=True)
+class Busy:
+    """Requests in flight, and the request-seconds of them so far: their difference over a time is the mean batch times it."""
+
+    in_flight: int = 0
+    _busy_s: float = field(default=0.0, repr=False)
+    _changed_s: float = field(default=0.0, repr=False)
+
+    def change(self, now_s: float, by: int) -> None:
+        """So many more in flight from now on."""
+        self.so_far_s(now_s)
+        self.in_flight += by
+
+    def so_far_s(self, now_s: float) -> float:
+        """Request-seconds up to now."""
+        self._busy_s += self.in_flight * (now_s - self._changed_s)
+        self._changed_s = now_s
+        return self._busy_s
+
 
 @dataclass(eq=False, slots=True)
 class Upstream:
@@ -23,26 +45,36 @@ class Upstream:
     concurrency: int
     api_key: str = field(default="", repr=False)
     ready: bool = False
-    in_flight: int = 0
     suspended_until_s: float = 0.0
-    _busy_s: float = field(default=0.0, repr=False)
-    _changed_s: float = field(default=0.0, repr=False)
+    _busy: Busy = field(default_factory=Busy, repr=False)
+    _by_draft: dict[str | None, Busy] = field(default_factory=dict, repr=False)
 
-    def begin(self, now_s: float) -> None:
-        """One more request in flight."""
-        self.busy_s(now_s)
-        self.in_flight += 1
+    @property
+    def in_flight(self) -> int:
+        """Requests sent to it and not ended."""
+        return self._busy.in_flight
 
-    def end(self, now_s: float) -> None:
+    def begin(self, now_s: float, draft: str | None = None) -> None:
+        """One more request in flight, with this draft."""
+        self._busy.change(now_s, 1)
+        self._by_draft.setdefault(draft, Busy()).change(now_s, 1)
+
+    def end(self, now_s: float, draft: str | None = None) -> None:
         """One request less in flight."""
-        self.busy_s(now_s)
-        self.in_flight -= 1
+        self._busy.change(now_s, -1)
+        self._by_draft[draft].change(now_s, -1)
 
     def busy_s(self, now_s: float) -> float:
         """Request-seconds in flight so far: its difference over a time, divided by that time, is the mean batch."""
-        self._busy_s += self.in_flight * (now_s - self._changed_s)
-        self._changed_s = now_s
-        return self._busy_s
+        return self._busy.so_far_s(now_s)
+
+    def busy_by_draft_s(self, now_s: float) -> dict[str | None, float]:
+        """The same by draft."""
+        return {draft: busy.so_far_s(now_s) for draft, busy in self._by_draft.items()}
+
+    def alike_s(self, now_s: float, draft: str | None) -> float:
+        """The same of one draft that it has had."""
+        return self._by_draft[draft].so_far_s(now_s)
 
     def has_room(self, now_s: float) -> bool:
         """Whether a request may be dispatched to it now."""
@@ -96,12 +128,24 @@ class UpstreamSet:
 
 @dataclass(slots=True)
 class DraftInForce:
-    """The draft that new requests are stamped with, and why. Running requests keep theirs."""
+    """The draft that new requests are stamped with, and why; a share of them are probes of another. Running ones keep theirs."""
 
     draft: str
     reason: str = "the stack's"
+    probe_draft: str | None = None
+    probe_share: float = 0.0
+    _dispatched: int = 0
 
-    def set(self, draft: str, reason: str) -> None:
+    def set(self, draft: str, reason: str, probe_draft: str | None = None, probe_share: float = 0.0) -> None:
         """Decide for the requests to come."""
         self.draft = draft
         self.reason = reason
+        self.probe_draft = probe_draft
+        self.probe_share = probe_share
+
+    def next(self) -> str:
+        """The draft of the next request."""
+        if self.probe_draft is None:
+            return self.draft
+        self._dispatched += 1
+        return self.probe_draft if is_probe(self._dispatched, self.probe_share) else self.draft

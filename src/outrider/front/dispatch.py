@@ -7,11 +7,13 @@ import math
 import time
 from collections.abc import Callable
 
+from outrider.control.governing import Governing, Load
 from outrider.control.upstreams import DraftInForce, Upstream, UpstreamSet
 from outrider.core.errors import RequestError
 from outrider.engines.base import Engine
 from outrider.front.admission import Admission
 from outrider.front.body import member_texts
+from outrider.front.credit import credit_of
 from outrider.front.errors import overloaded
 from outrider.front.journal import Journal, RequestRecord
 from outrider.front.pool import UpstreamPool
@@ -36,8 +38,10 @@ class Dispatcher:
         engine: Engine,
         draft: DraftInForce,
         journal: Journal,
+        governing: Governing | None = None,
     ) -> None:
         self.settings = settings
+        self.governing = governing
         self.engine = engine
         self.draft = draft
         self.journal = journal
@@ -81,10 +85,10 @@ class Dispatcher:
             self._stamps[draft] = member_texts(self.engine.stamp(draft))
         return self._stamps[draft]
 
-    def put_back(self, exchange: Exchange, upstream: Upstream) -> None:
+    def put_back(self, exchange: Exchange, upstream: Upstream, draft: str | None) -> None:
         """An engine could not be reached: its request waits on, and it gets no other for a moment."""
         now_s = self.now()
-        upstream.end(now_s)
+        upstream.end(now_s, draft)
         upstream.suspended_until_s = now_s + SUSPENSION_S
         self.running.discard(exchange)
         self.admission.put_back(exchange)
@@ -106,6 +110,28 @@ class Dispatcher:
         ended, self._ended = self._ended, []
         if ended:
             self.journal.requests_ended(ended)
+        if ended and self.governing:
+            self._credit(ended, self.governing)
+
+    def _credit(self, ended: list[RequestRecord], governing: Governing) -> None:
+        """Tell the governor what the drafts of these were worth."""
+        for record in ended:
+            try:
+                credit = credit_of(record)
+            except ValueError as fault:  # the engine's figures do not fit each other
+                governing.fault(fault)
+                continue
+            if credit is not None:
+                governing.credit(credit)
+            elif record.outcome == "ok" and record.draft and record.timing.dispatched_s is not None:
+                governing.uncredited(record.draft, record.timing.dispatched_s)
+
+    def load(self) -> Load:
+        """How the front stands, for the governor."""
+        now_s = self.now()
+        engines = sum(1 for upstream in self._upstreams if upstream.ready)
+        waiting = sum(self.admission.waiting(lane) for lane in self.settings.lanes)
+        return Load(len(self.running) / max(engines, 1), waiting, self.admission.oldest_s(now_s))
 
     def abandon(self, exchange: Exchange) -> None:
         """A waiting request's client has gone."""

@@ -67,6 +67,7 @@ class Exchange:
     It is its own ticket in the queue."""
 
     __slots__ = (
+        "_alike_s",
         "_answer_bytes",
         "_answered",
         "_busy_s",
@@ -110,7 +111,7 @@ class Exchange:
         self._draft: str | None = None
         self._answered = self._retried = self._ended = False
         self._deadline_s = math.inf
-        self._busy_s = self._sent_s = 0.0
+        self._busy_s = self._alike_s = self._sent_s = 0.0
         self._dispatched_s: float | None = None
         self._first_s: float | None = None
         self._last_s: float | None = None
@@ -120,12 +121,14 @@ class Exchange:
     def dispatch(self, upstream: Upstream, now_s: float) -> None:
         """Send it to `upstream`, stamped with the draft in force."""
         dispatcher = self._dispatcher
-        upstream.begin(now_s)
+        draft = dispatcher.draft.next() if self.asked.route.stamped else None
+        upstream.begin(now_s, draft)
         self._upstream = upstream
+        self._draft = draft
         self._busy_s = upstream.busy_s(now_s)
+        self._alike_s = upstream.alike_s(now_s, draft)
         self._dispatched_s = now_s
         self._deadline_s = now_s + dispatcher.settings.request_timeout_s
-        self._draft = dispatcher.draft.draft if self.asked.route.stamped else None
         self._send(dispatcher.pool.take(upstream))
 
     def _send(self, connection: UpstreamConnection | None) -> None:
@@ -156,7 +159,7 @@ class Exchange:
         upstream, self._upstream = self._upstream, None
         self._dispatched_s = None
         self._deadline_s = math.inf
-        self._dispatcher.put_back(self, upstream)
+        self._dispatcher.put_back(self, upstream, self._draft)
 
     def answer_begun(self, status: int, headers: list[Header]) -> None:
         """A stream is passed on as it comes; anything else is collected, to be answered whole."""
@@ -297,18 +300,24 @@ class Exchange:
         if upstream is None or dispatched_s is None:
             return
         now_s = dispatcher.now()
-        running_s = now_s - dispatched_s
-        batch = (upstream.busy_s(now_s) - self._busy_s) / running_s if running_s > 0 else None
-        upstream.end(now_s)
+        running_s, busy_s = now_s - dispatched_s, upstream.busy_s(now_s) - self._busy_s
+        alike_s = upstream.alike_s(now_s, self._draft) - self._alike_s
+        upstream.end(now_s, self._draft)
         dispatcher.release(self)
         try:
-            dispatcher.ended(self._record(outcome, answer, now_s, batch))
+            batch = (busy_s / running_s, alike_s / busy_s) if running_s > 0 and busy_s > 0 else (None, None)
+            dispatcher.ended(self._record(outcome, answer, now_s, *batch))
         except Exception as fault:  # a record that cannot be made must not hold up the queue
             dispatcher.report(fault)
         dispatcher.pump()
 
     def _record(
-        self, outcome: str, answer: dict[str, object] | None, now_s: float, batch: float | None
+        self,
+        outcome: str,
+        answer: dict[str, object] | None,
+        now_s: float,
+        batch: float | None,
+        alike_ratio: float | None,
     ) -> RequestRecord:
         dispatcher = self._dispatcher
         usage = answer.get("usage") if answer else None
@@ -328,6 +337,7 @@ class Exchange:
             trace_id=self.asked.trace_id,
             draft=self._draft,
             batch=batch,
+            alike_ratio=alike_ratio,
             prompt_tokens=_count(tokens.get("prompt_tokens")),
             acceptance=_sane(dispatcher.engine.request_acceptance(answer)) if answer else None,
             single=self.asked.body.single,

@@ -105,6 +105,22 @@ THROUGHPUT = Metric(
 DRAFT_IN_FORCE = Metric(
     "outrider_draft_in_force", "gauge", "1", "1 for the draft new requests are stamped with.", ("draft",)
 )
+DRAFT_SWITCHES = Metric(
+    "outrider_draft_switches_total",
+    "counter",
+    "switches",
+    "Changes of the draft in force, by why. Reasons: broken, acceptance, load, trial, trial-over, recovered, pinned, released.",
+    ("from", "to", "reason"),
+    source="control",
+)
+DRAFT_ALERT = Metric(
+    "outrider_draft_alert",
+    "gauge",
+    "1",
+    "1 while something is wrong with a draft. Kinds: broken, numerical, collapse, drift, under-baseline, worthless-baseline.",
+    ("draft", "kind"),
+    source="control",
+)
 DRAFTS = Metric(
     "outrider_drafts_total",
     "counter",

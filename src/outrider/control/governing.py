@@ -1,0 +1,246 @@
+"""Keeps the draft in force: tells the governor what has happened, and keeps its decision for the next requests.
+
+All of it lives on the front's event loop. The policy is pure and may refuse what cannot be (ValueError): such a record is left
+out and told once, and the draft in force stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from outrider.control.past import Past
+from outrider.control.upstreams import DraftInForce, UpstreamSet
+from outrider.core.acceptance import SpecCounters, difference
+from outrider.engines.base import EngineCounters
+from outrider.governor.decision import Turn
+from outrider.governor.policy import Policy
+from outrider.governor.snapshot import Credit, Snapshot, StartProbe, StepReading
+from outrider.governor.status import status
+from outrider.governor.trace import header_line, look_lines
+from outrider.stack.models import Price
+from outrider.telemetry import names
+from outrider.telemetry.metrics import Metrics
+
+DECIDE_EVERY_S = 1.0
+# Between two looks without a decision (nobody calls `tick`) no more is kept than this.
+MAX_WAITING = 10_000
+# A reading of fewer steps is noise.
+LEAST_STEPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How the front stands: requests running at one engine (of several, their mean), waiting, and how long the oldest waits."""
+
+    running: float
+    waiting: int
+    queue_wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One engine's sums at its last scrape; `steps` of requests."""
+
+    at_s: float
+    generated: float
+    steps: float
+    by_draft: Mapping[str, SpecCounters]
+    busy_by_draft_s: dict[str | None, float]
+
+
+@dataclass(slots=True)
+class _Untold:
+    """Requests of a draft that ended without telling their acceptance, since the last scrape."""
+
+    requests: int
+    oldest_s: float
+
+
+@dataclass(slots=True)
+class Governing:
+    """One front's governor. `say` writes a log line; `record` gets the lines of a trace that `outrider replay` reads; `price`
+    is what the live page reckons cost with."""
+
+    policy: Policy
+    draft: DraftInForce
+    upstreams: UpstreamSet
+    metrics: Metrics
+    say: Callable[..., None]
+    price: Price | None = None
+    record: Callable[[str], object] | None = None
+    clock: Callable[[], float] = time.monotonic
+    past: Past = field(init=False)
+    _turn: Turn = field(init=False)
+    _life: int = 0
+    _pinned: str | None = None
+    _credits: deque[Credit] = field(default_factory=lambda: deque(maxlen=MAX_WAITING))
+    _steps: deque[StepReading] = field(default_factory=lambda: deque(maxlen=MAX_WAITING))
+    _probes: list[StartProbe] = field(default_factory=list)
+    _seen: dict[str, _Seen] = field(default_factory=dict)
+    _untold: dict[str, _Untold] = field(default_factory=dict)
+    _told: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        now_s = self.clock()
+        self.past = Past(self.price)
+        self._turn = self.policy.decide(self.policy.start(now_s), Snapshot(now_s))
+        if self.record:
+            self.record(header_line(self.policy.ladder))
+
+    # ---- what happens
+
+    def credit(self, credit: Credit) -> None:
+        """A request that ended."""
+        self._credits.append(credit)
+
+    def uncredited(self, draft: str, started_s: float) -> None:
+        """A request ended of which the engine tells no acceptance: the next scrape's counts by draft stand for it."""
+        untold = self._untold.setdefault(draft, _Untold(0, started_s))
+        untold.requests += 1
+        untold.oldest_s = min(untold.oldest_s, started_s)
+
+    def engine_started(self, probes: Iterable[StartProbe], readings: Iterable[StepReading]) -> None:
+        """An engine is ready: what its start-up probe and its warm-up saw. What was learned of the one before is void."""
+        self._life += 1
+        self._credits.clear()
+        self._steps = deque(readings, MAX_WAITING)
+        self._probes = list(probes)
+        self._seen.clear()
+
+    def observed(self, engine: str, counters: EngineCounters) -> None:
+        """One scrape: steps and tokens since the one before."""
+        upstream = next((one for one in self.upstreams if one.name == engine), None)
+        if upstream is None or counters.generation_tokens is None:
+            return
+        now_s, generated = self.clock(), counters.generation_tokens
+        steps = generated - counters.spec.accepted if counters.steps is None else counters.steps
+        seen = _Seen(now_s, generated, steps, counters.by_draft, upstream.busy_by_draft_s(now_s))
+        before, self._seen[engine] = self._seen.get(engine), seen
+        untold, self._untold = self._untold, {}
+        if before is None or generated < before.generated:
+            return
+        self.past.generated(now_s, generated - before.generated)
+        if (reading := _reading(before, seen)) is not None:
+            self._steps.append(reading)
+        for draft, ended in untold.items():
+            if (credit := _counted(draft, ended, before, seen)) is not None:
+                self._credits.append(credit)
+
+    def pin(self, draft: str | None) -> None:
+        """Hold a draft in force, or let go with None; at once. Raises ValueError for one that stands on no rung."""
+        if draft is not None and draft not in self.policy.ladder:
+            raise ValueError(f"{draft!r} is no draft of this server: {', '.join(self.policy.ladder.names)}")
+        self._pinned = draft
+        self._decide(Load(self._turn.state.running, 0, 0.0))
+
+    def tick(self, load: Load) -> None:
+        """Once a second: decide for the requests to come."""
+        self._decide(load)
+        self.past.sample(self.clock(), self._turn, load.waiting, load.queue_wait_s)
+
+    # ---- what is decided
+
+    def _decide(self, load: Load) -> None:
+        snapshot = Snapshot(
+            at_s=self.clock(),
+            running=load.running,
+            waiting=load.waiting,
+            queue_wait_s=load.queue_wait_s,
+            finished=tuple(self._credits),
+            steps=tuple(self._steps),
+            start_probes=tuple(self._probes),
+            pinned=self._pinned,
+            life=self._life,
+        )
+        self._credits.clear()
+        self._steps.clear()
+        self._probes.clear()
+        try:
+            self._turn = turn = self.policy.decide(self._turn.state, snapshot)
+        except ValueError as error:
+            self.fault(error)
+            return
+        self.past.finished(snapshot.finished)
+        decision = turn.decision
+        self.draft.set(decision.draft, decision.why, decision.probe_draft, decision.probe_share)
+        if decision.switched_from is not None:
+            self._switched(decision.switched_from, decision.draft, str(decision.reason), decision.why)
+        self.metrics.forget(names.DRAFT_ALERT)
+        for alert in decision.alerts:
+            self.metrics.gauge(names.DRAFT_ALERT, alert.draft, alert.kind).set(1)
+            self._tell_once("alert", alert.text, alert=alert.kind, draft=alert.draft)
+        if self.record:
+            self.record(look_lines(snapshot, decision))
+
+    def _switched(self, before: str, after: str, reason: str, why: str) -> None:
+        self.metrics.counter(names.DRAFT_SWITCHES, before, after, reason).inc()
+        self.past.switched(before, after, reason, why)
+        self.say(
+            "draft",
+            f"{before} -> {after} for new requests ({reason}): {why}",
+            **{"from": before, "to": after, "reason": reason, "why": why},
+        )
+
+    def fault(self, error: Exception) -> None:
+        """A record that cannot be, or a fault of ours: told once a kind."""
+        text = f"{type(error).__name__}: {error}"
+        self._tell_once("draft", f"the governor left out what it cannot use: {text}", fault=text)
+
+    def _tell_once(self, event: str, text: str, **facts: str) -> None:
+        kind = " ".join((event, *facts.values()))
+        if kind not in self._told and len(self._told) < MAX_WAITING:
+            self._told.add(kind)
+            self.say(event, text, **facts)
+
+    def status(self) -> dict[str, object]:
+        """How it stands, in plain JSON values (`governor.status`), with the last switches."""
+        return {"policy": "on", **status(self._turn), "last_switches": self.past.switches()}
+
+
+async def govern(governing: Governing, load: Callable[[], Load]) -> None:
+    """Decide once a second, for ever; a fault of ours is told, and the draft in force stays."""
+    while True:
+        await asyncio.sleep(DECIDE_EVERY_S)
+        try:
+            governing.tick(load())
+        except Exception as fault:  # serving goes on without a governor, not without an engine
+            governing.fault(fault)
+
+
+def _reading(before: _Seen, seen: _Seen) -> StepReading | None:
+    """T between two scrapes: request-seconds in flight over steps of requests (tokens made, but for the accepted ones)."""
+    busy_s = {
+        draft: total_s - before.busy_by_draft_s.get(draft, 0.0)
+        for draft, total_s in seen.busy_by_draft_s.items()
+    }
+    total_s, steps = sum(busy_s.values()), seen.steps - before.steps
+    passed_s = seen.at_s - before.at_s
+    if steps < LEAST_STEPS or total_s <= 0 or passed_s <= 0:
+        return None
+    draft = max(busy_s, key=lambda one: busy_s[one])
+    if draft is None:
+        return None
+    alike_ratio = min(busy_s[draft] / total_s, 1.0)
+    return StepReading(draft, seen.at_s, total_s / passed_s, total_s / steps, round(steps), alike_ratio)
+
+
+def _counted(draft: str, ended: _Untold, before: _Seen, seen: _Seen) -> Credit | None:
+    """What the engine counted for a draft between two scrapes, as a credit of the requests that ended meanwhile."""
+    if draft not in seen.by_draft:
+        return None
+    window = difference(before.by_draft.get(draft, SpecCounters()), seen.by_draft[draft])
+    if window.void or not window.delta.proposed:
+        return None
+    return Credit(
+        draft=draft,
+        started_s=ended.oldest_s,
+        ended_s=max(seen.at_s, ended.oldest_s),
+        drafts=int(window.delta.drafts),
+        proposed=int(window.delta.proposed),
+        accepted=int(window.delta.accepted),
+        requests=ended.requests,
+    )
