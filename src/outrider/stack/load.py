@@ -16,6 +16,7 @@ from outrider.core.errors import Problem, StackError
 from outrider.stack.fields import judge_sections, sections_of
 from outrider.stack.models import Draft, Engine, Forecast, Serve, Stack, Target
 from outrider.stack.old_names import judge_old_names
+from outrider.stack.policy import Policy
 from outrider.stack.sentences import sentence
 from outrider.stack.yaml_source import MAX_BYTES, Document, read_document
 from outrider.stack.yaml_source import Path as Keys
@@ -27,6 +28,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "engine": Engine,
     "serve": Serve,
     "forecast": Forecast,
+    "policy": Policy,
 }
 
 

@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from outrider.stack.policy import Policy, or_one_word
+
 API_VERSION = "outrider/v1alpha1"
 
 Quantization = Literal["none", "fp8", "awq", "mxfp4"]
@@ -262,6 +264,11 @@ class Stack(_Strict):
     )
     engine: Engine = Field(default_factory=Engine)
     serve: Serve = Field(default_factory=Serve)
+    policy: Policy = Field(
+        default_factory=Policy,
+        description="When new requests move to another draft; `off`: they keep the stack's.",
+        json_schema_extra=or_one_word,
+    )
     slo: Slo = Field(default_factory=Slo)
     price: Price | None = None
     forecast: Forecast | None = Field(

@@ -101,15 +101,15 @@ def _default(field: Schema) -> str:
 
 def _kind(field: Schema) -> str:
     """Words for a field's type and bounds."""
-    if _definition(field):
-        return "list of blocks" if field.get("type") == "array" else "block"
     alternatives = [_block(one) for one in _list(field.get("anyOf"))]
     if alternatives:
         return " or ".join(_kind(one) for one in alternatives if one.get("type") != "null")
+    if _definition(field):
+        return "list of blocks" if field.get("type") == "array" else "block"
     if "const" in field:
         return f"`{field['const']}`"
     if "enum" in field:
-        return ", ".join(f"`{value}`" for value in _list(field["enum"]))
+        return ", ".join(f"`{value}`" for value in _list(field["enum"]) if isinstance(value, str))
     if field.get("type") == "array":
         return f"list of {_kind(_block(field.get('items', {})))}"
     names = {

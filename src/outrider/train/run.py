@@ -24,6 +24,7 @@ from outrider.stack.digests import Digester, file_digest
 from outrider.stack.hub import snapshot_folder
 from outrider.stack.manifest import ServedAcceptance
 from outrider.stack.models import Draft, Stack
+from outrider.stack.policy import Policy
 from outrider.stack.weights import kind_of
 from outrider.stack.weights_cache import cache_folder
 from outrider.train.answers import write_answers
@@ -184,7 +185,7 @@ def drafted(stack: Stack, wish: Wish) -> Stack:
     """The stack with the wish's head as its draft."""
     draft = Draft(method=wish.method, model=str(wish.out.absolute()), draft_length=wish.draft_length)
     engine = stack.engine.model_copy(update={"max_running_requests": wish.served.concurrency})
-    return stack.model_copy(update={"draft": draft, "engine": engine})
+    return stack.model_copy(update={"draft": draft, "engine": engine, "policy": Policy(enabled=False)})
 
 
 def target_folder(prepared: Prepared) -> Path:
