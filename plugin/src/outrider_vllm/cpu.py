@@ -47,7 +47,12 @@ def arm() -> None:
 
 def has_faults(version: str) -> bool:
     """Whether the faults were seen in this version's minor release."""
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) in SEEN_IN
+    return minor(version) in SEEN_IN
+
+
+def minor(version: str) -> tuple[int, ...]:
+    """``0.32.1`` → (0, 32)"""
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
 def mend_expand() -> None:

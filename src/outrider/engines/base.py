@@ -46,7 +46,8 @@ class LaunchPlan:
     """Everything needed to start the engine, and nothing secret.
 
     `argv` is the exact command, `env` what is set beside the inherited environment. The launch key is not part of it:
-    `launch` passes it by the environment variable `key_variable`. `warnings` are for the user.
+    `launch` passes it by the environment variable `key_variable`. `warnings` are for the user. `drafts` are what a request can be
+    stamped with, the stack's first; none: all requests have the stack's, and ``notes["drafts"]`` says why.
     """
 
     argv: tuple[str, ...]
@@ -57,6 +58,7 @@ class LaunchPlan:
     health_path: str
     metrics_path: str
     warnings: tuple[Problem, ...] = ()
+    drafts: tuple[str, ...] = ()
     notes: Mapping[str, str] = field(default_factory=dict)
 
     @property

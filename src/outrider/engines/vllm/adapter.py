@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from outrider.core.errors import EngineVersionRefused, Problem, UnsupportedFeature
 from outrider.engines.base import EngineCounters, Install, LaunchPlan, RequestAcceptance, ResolvedModels
-from outrider.engines.vllm import find, judge, metrics, plan
+from outrider.engines.vllm import find, judge, metrics, plan, switch
 from outrider.stack.models import Stack
 from outrider.telemetry.scrape import Scrape
 
@@ -36,8 +36,13 @@ class VllmEngine:
         return plan.launch_plan(stack, install, models, port, tuple(problems))
 
     def stamp(self, draft: str) -> Mapping[str, object]:
-        """`vllm_xargs`, which reaches scheduler and workers with the request; a vLLM without our plugin ignores it."""
-        return {"vllm_xargs": {STAMP: draft}}
+        """`vllm_xargs`, which reaches scheduler and workers with the request; a vLLM without our plugin ignores it.
+
+        What the head reads from the first token on is cached apart (`cache_salt`): a head must not be given blocks of requests
+        that it has not read.
+        """
+        salt = {"cache_salt": switch.SALT} if draft in switch.READ_BY_HEAD else {}
+        return {"vllm_xargs": {STAMP: draft}, **salt}
 
     def request_acceptance(self, usage_chunk: Mapping[str, object]) -> RequestAcceptance | None:
         """Acceptance of one request, since vLLM 0.29."""

@@ -82,7 +82,7 @@ _REFUSED_ENV: Mapping[str, str] = {
     "VLLM_ALLOW_INSECURE_SERIALIZATION": "It lets messages between processes run code.",
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "It opens routes that load weights named by clients.",
     "VLLM_PLUGINS": "It would keep Outrider's plugin out.",
-    "OUTRIDER_VLLM": "Outrider sets it.",
+    **dict.fromkeys(("OUTRIDER_VLLM", "OUTRIDER_VLLM_SWITCH", "OUTRIDER_VLLM_COUNTS"), "Outrider sets it."),
     "VLLM_CPU_KVCACHE_SPACE": "The stack has its own place for it: `engine.cpu_kv_cache_gib`.",
 }
 

@@ -8,11 +8,11 @@ Source: vLLM 0.32.0 `v1/metrics/loggers.py`, `v1/spec_decode/metrics.py`, `entry
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from outrider.core.acceptance import SpecCounters
 from outrider.engines.base import EngineCounters, RequestAcceptance
-from outrider.telemetry.scrape import Scrape
+from outrider.telemetry.scrape import Sample, Scrape
 
 DRAFTS = ("vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_drafts")
 PROPOSED = (
@@ -37,6 +37,14 @@ STEPS = ("vllm:inter_token_latency_seconds_count", "vllm:time_per_output_token_s
 RUNNING = ("vllm:num_requests_running",)
 WAITING = ("vllm:num_requests_waiting",)
 KV_USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
+
+# The plugin's, label `draft`: outrider_vllm/counters.py.
+BY_DRAFT = (
+    "outrider_vllm_drafts_total",
+    "outrider_vllm_draft_tokens_total",
+    "outrider_vllm_accepted_tokens_total",
+)
+BY_DRAFT_PER_POSITION = "outrider_vllm_accepted_tokens_per_position_total"
 
 READ = (
     DRAFTS,
@@ -69,15 +77,15 @@ KNOWN = frozenset(f"vllm:{name}" for name in _OTHERS.split())
 
 
 def counters(scrape: Scrape) -> EngineCounters:
-    """Engine-neutral counters of one scrape; `by_draft` is empty: vLLM counts drafts in sum."""
+    """Engine-neutral counters of one scrape; `by_draft` is empty without the plugin's: vLLM counts drafts in sum."""
     return EngineCounters(
         spec=SpecCounters(
             drafts=scrape.total(DRAFTS) or 0.0,
             proposed=scrape.total(PROPOSED) or 0.0,
             accepted=scrape.total(ACCEPTED) or 0.0,
-            per_position=_per_position(scrape),
+            per_position=_per_position(scrape.first_named(PER_POSITION)),
         ),
-        by_draft={},
+        by_draft=_by_draft(scrape),
         models=_models(scrape),
         generation_tokens=scrape.total(GENERATED),
         prompt_tokens=scrape.total(PROMPT),
@@ -123,9 +131,23 @@ def _whole(value: object, name: str) -> int | None:
     return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
-def _per_position(scrape: Scrape) -> tuple[float, ...]:
+def _by_draft(scrape: Scrape) -> dict[str, SpecCounters]:
+    """The plugin's counters; a draft is on the page once it was verified."""
+    found: dict[str, SpecCounters] = {}
+    for draft in sorted({sample.label("draft") or "" for sample in scrape.first_named(BY_DRAFT[:1])} - {""}):
+        drafts, proposed, accepted = (
+            sum(one.value for one in scrape.first_named((name,)) if one.label("draft") == draft)
+            for name in BY_DRAFT
+        )
+        positions = scrape.first_named((BY_DRAFT_PER_POSITION,))
+        by_position = _per_position([one for one in positions if one.label("draft") == draft])
+        found[draft] = SpecCounters(drafts, proposed, accepted, by_position)
+    return found
+
+
+def _per_position(samples: Iterable[Sample]) -> tuple[float, ...]:
     by_position: dict[int, float] = {}
-    for sample in scrape.first_named(PER_POSITION):
+    for sample in samples:
         position = sample.label("position") or ""
         if position.isdigit():
             by_position[int(position)] = by_position.get(int(position), 0.0) + sample.value

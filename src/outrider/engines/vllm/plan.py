@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from outrider.core.errors import Problem
 from outrider.engines.base import Install, LaunchPlan, ResolvedModels
-from outrider.engines.vllm import versions
+from outrider.engines.vllm import switch, versions
 from outrider.engines.vllm.extra_args import written
 from outrider.stack.models import Draft, Stack
 
@@ -33,6 +33,7 @@ def launch_plan(
         *_target(stack, models),
         *_resources(stack, install),
         *_draft(stack, install, models),
+        *switch.arguments(stack, install),
     ]
     argv += written(stack.engine.extra_args)
     return LaunchPlan(
@@ -44,6 +45,8 @@ def launch_plan(
         health_path="/health",
         metrics_path="/metrics",
         warnings=warnings,
+        drafts=switch.drafts(stack, install),
+        notes={"drafts": why} if (why := switch.why_not(stack, install)) else {},
     )
 
 
@@ -129,6 +132,7 @@ def _environment(stack: Stack, install: Install, models: ResolvedModels) -> Mapp
         env["HF_HUB_OFFLINE"] = "1"  # all is here: nothing is asked of a hub
     if install.plugin:
         env["OUTRIDER_VLLM"] = "1"
+    env |= switch.environment(stack, install)
     return env | stack.engine.extra_env
 
 
