@@ -10,7 +10,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import click
 import uvloop
 
+from outrider.control.governing import Governing, Speculation, govern, ladder_for
 from outrider.control.running import job_of
 from outrider.control.scraping import EngineMetrics
 from outrider.control.supervisor import Supervisor
@@ -27,6 +28,7 @@ from outrider.engines.vllm.adapter import VllmEngine
 from outrider.front import server
 from outrider.front.journal import Journal
 from outrider.front.settings import settings_from
+from outrider.governor.policy import Policy
 from outrider.launch.prepare import Prepared, prepare, prepare_built_in
 from outrider.stack.load import load_stack
 from outrider.stack.manifest_text import summary
@@ -57,13 +59,18 @@ def _note(text: str) -> None:
 @click.option("--log", type=click.Choice(["text", "json"]), help="Form of the log instead of the stack's.")
 @click.option("--verbose", is_flag=True, help="Show the engine's own log too.")
 @click.option(
+    "--trace",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Record what the governor is told, for `outrider replay`; a new file.",
+)
+@click.option(
     "--forecast",
     is_flag=True,
     envvar="OUTRIDER_FORECAST",
     help="Serve a stack whose `forecast` block makes parts up: for timing, its text means nothing.",
 )
 def serve_command(
-    stack: Path | None, host: str | None, port: int | None, log: str | None, verbose: bool, forecast: bool
+    stack: Path | None, verbose: bool, trace: Path | None, forecast: bool, **instead: object
 ) -> None:
     """Serve STACK's target with its draft; without STACK the built-in one (SmolLM2-135M on this machine's CPU).
 
@@ -75,9 +82,11 @@ def serve_command(
 
     Ctrl-C or SIGTERM drains: streams under way finish, then everything stops.
     """
-    loaded = _with_overrides(load_stack(stack), {"host": host, "port": port, "log": log})
+    loaded = _with_overrides(load_stack(stack), instead)
     refuse_made_up(loaded, forecast)
     server.refuse_open_door(settings_from(loaded))
+    if trace and trace.exists():
+        raise click.BadParameter(f"{trace} is there already; name a new file.", param_hint="--trace")
     # Until the event loop takes over, SIGTERM unwinds like Ctrl-C: nothing half-written, no child left.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if words := made_up_words(loaded):
@@ -86,7 +95,8 @@ def serve_command(
     prepared = (prepare if stack else prepare_built_in)(loaded, engine, _note)
     if prepared.manifest:
         _note(f"[pair] {summary(prepared.manifest)}")
-    uvloop.run(_serve(prepared, engine, verbose))
+    with trace.open("x", encoding="utf-8") if trace else contextlib.nullcontext() as file:
+        uvloop.run(_serve(prepared, engine, verbose, file.write if file else None))
 
 
 def refuse_made_up(stack: Stack, asked: bool) -> None:
@@ -185,7 +195,9 @@ def curl_command(url: str, stack: Stack) -> str:
     return f"curl -N {url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d {shlex.quote(json.dumps(body))}"
 
 
-async def _serve(prepared: Prepared, engine: VllmEngine, verbose: bool) -> None:
+async def _serve(
+    prepared: Prepared, engine: VllmEngine, verbose: bool, record: Callable[[str], object] | None
+) -> None:
     stack = prepared.stack
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -194,19 +206,30 @@ async def _serve(prepared: Prepared, engine: VllmEngine, verbose: bool) -> None:
     settings, metrics = settings_from(stack), Metrics()
     journal = Journal(metrics, _print, form=settings.log, price=stack.price)
     upstreams, draft = UpstreamSet(), DraftInForce(stack.draft.method)
-    log = cache_folder() / "logs" / f"engine-{settings.port or os.getpid()}.log"
+    job = job_of(prepared, engine, cache_folder() / "logs" / f"engine-{settings.port or os.getpid()}.log")
+    governing = None
+    if job.drafts:
+        policy = Policy(ladder_for(stack, prepared.manifest, job.drafts), stack.policy.settings)
+        governing = Governing(policy, draft, upstreams, metrics, journal.say, stack.price, record)
     banner = _Banner(prepared, journal, settings.log == "text")
     supervisor = Supervisor(
-        job_of(prepared, engine, log),
+        job,
         upstreams,
         EngineMetrics(metrics),
         say=lambda line: journal.say("engine", line, state=line),
         on_log=(lambda line: _note(f"  | {line}")) if verbose else (lambda line: None),
+        governing=governing,
     )
     front = await server.start(
-        settings, upstreams, engine, draft, journal, lambda: (supervisor.state.ready, supervisor.state.reason)
+        settings,
+        upstreams,
+        engine,
+        Speculation(draft, governing),
+        journal,
+        lambda: (supervisor.state.ready, supervisor.state.reason),
     )
     running = supervisor.start()
+    deciding = asyncio.create_task(govern(governing, front.load)) if governing else None
     try:
         await _until_ready(supervisor, running, stopping, banner)
         if not stopping.is_set():
@@ -221,6 +244,8 @@ async def _serve(prepared: Prepared, engine: VllmEngine, verbose: bool) -> None:
             journal.say("serve", "the drain time is over; what was still under way is cut", state="cut")
     finally:
         journal.say("serve", "stopping the engine", state="stopping")
+        if deciding:
+            deciding.cancel()
         await front.close()
         await supervisor.stop()
         journal.say("serve", "stopped", state="stopped")

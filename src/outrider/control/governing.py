@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from outrider.control.past import Past
@@ -17,11 +17,13 @@ from outrider.control.upstreams import DraftInForce, UpstreamSet
 from outrider.core.acceptance import SpecCounters, difference
 from outrider.engines.base import EngineCounters
 from outrider.governor.decision import Turn
+from outrider.governor.ladder import Ladder, Rung, ladder_of
 from outrider.governor.policy import Policy
 from outrider.governor.snapshot import Credit, Snapshot, StartProbe, StepReading
 from outrider.governor.status import status
 from outrider.governor.trace import header_line, look_lines
-from outrider.stack.models import Price
+from outrider.stack.manifest import PairManifest
+from outrider.stack.models import Price, Stack
 from outrider.telemetry import names
 from outrider.telemetry.metrics import Metrics
 
@@ -199,6 +201,27 @@ class Governing:
     def status(self) -> dict[str, object]:
         """How it stands, in plain JSON values (`governor.status`), with the last switches."""
         return {"policy": "on", **status(self._turn), "last_switches": self.past.switches()}
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """What the front has of it: the draft in force, and who decides it (nobody where drafts are not switched)."""
+
+    draft: DraftInForce
+    governing: Governing | None = None
+
+
+def ladder_for(stack: Stack, manifest: PairManifest | None, drafts: Collection[str]) -> Ladder:
+    """The rungs of a stack on an engine that can give requests these `drafts`: its own, n-gram below a head, none.
+
+    The yardstick of a head is its served AL at the stack's draft length, over all prompt sets of the pair manifest.
+    """
+    top = stack.draft
+    served = [one for one in manifest.served if one.draft_length == top.length] if manifest else []
+    counted, accepted = sum(one.drafts for one in served), sum(one.accepted for one in served)
+    length = 1 + accepted / counted if counted else None
+    ladder = ladder_of(Rung(top.method, length, scheduled=bool(top.draft_length_by_batch)))
+    return Ladder(tuple(rung for rung in ladder if rung.draft in drafts))
 
 
 async def govern(governing: Governing, load: Callable[[], Load]) -> None:

@@ -33,6 +33,7 @@ def job_of(prepared: Prepared, engine: Engine, log_path: Path) -> Job:
         grace_s=stack.engine.shutdown_grace_s,
         log_path=log_path,
         made_up=stack.dummy_weights,
+        drafts=() if stack.dummy_weights else engine.plan(stack, prepared.install, prepared.models, 0).drafts,
     )
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from outrider import __version__
 from outrider.core.errors import RequestError
 from outrider.front import body as bodies
+from outrider.front import live_page, speculation
 from outrider.front.auth import Keyring, refuse_foreign
 from outrider.front.client import ClientConnection
 from outrider.front.dispatch import Dispatcher
@@ -64,9 +65,12 @@ class App:
         request.route = route
         if not route.open:
             request.caller = self._keyring.identify(request.headers.get(b"authorization", b""))
-        if not route.engine:
+        if route.admin and not request.caller.admin:
+            message = "This needs a key with `admin: true` in the stack."
+            raise RequestError(403, message, kind="permission_error", code="admin_only")
+        if not (route.engine or route.takes_body):
             return
-        if self.draining:
+        if route.engine and self.draining:
             raise engine_fault("The server is shutting down.", status=503, code="shutting_down")
         kind = request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind != JSON:
@@ -77,7 +81,7 @@ class App:
         """Answer, or queue for an engine. Raises RequestError."""
         route = request.route
         if not route.engine:
-            self._answer(request, route, request.path)
+            self._answer(request, route, body)
             return
         if len(body) > EDIT_ON_LOOP_BYTES:
             self.editing.add(request)
@@ -143,13 +147,20 @@ class App:
         for connection in [c for c in self.connections if now_s > c.deadline_s]:
             self._dispatcher.guarded(connection.expire, now_s)
 
-    def _answer(self, request: ClientConnection, route: Route, path: str) -> None:
+    def _answer(self, request: ClientConnection, route: Route, body: bytes) -> None:
         if route.path == "/metrics":
             request.respond(200, [(b"content-type", PROMETHEUS_TEXT)], self.metrics())
             return
+        if route.path == "/ui":
+            request.respond(200, live_page.HEADERS, live_page.page())
+            return
         status, payload = 200, {}
         if route.path == "/v1/models":
-            payload = self._models(path.removeprefix("/v1/models").removeprefix("/"))
+            payload = self._models(request.path.removeprefix("/v1/models").removeprefix("/"))
+        elif route.path == "/v1/speculation":
+            if route.method == "POST":
+                speculation.pin(self._dispatcher.speculation.governing, body)
+            payload = speculation.answer(self._dispatcher.speculation, request.target)
         elif route.path == "/version":
             payload = {"version": __version__}
         elif route.path == "/healthz":

@@ -19,14 +19,16 @@ from outrider.front.settings import KeyRule
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A client as admission and the logs know it: the key's name, its lane, its own limit."""
+    """A client as admission and the logs know it: the key's name, its lane, its own limit, and whether it may pin drafts."""
 
     name: str
     lane: str
     max_concurrency: int | None
+    admin: bool = False
 
 
-ANYBODY = Caller("anonymous", "interactive", None)
+# Without keys only this machine is served, and whoever is on it may do what its operator may.
+ANYBODY = Caller("anonymous", "interactive", None, admin=True)
 
 
 class Keyring:
@@ -34,7 +36,8 @@ class Keyring:
 
     def __init__(self, rules: Sequence[KeyRule]) -> None:
         self._callers = [
-            (bytes.fromhex(rule.sha256), Caller(rule.name, rule.lane, rule.max_concurrency)) for rule in rules
+            (bytes.fromhex(rule.sha256), Caller(rule.name, rule.lane, rule.max_concurrency, rule.admin))
+            for rule in rules
         ]
 
     def identify(self, authorization: bytes) -> Caller:

@@ -239,7 +239,8 @@ class ClientConnection(asyncio.Protocol):
         coding = self.headers.get(b"transfer-encoding")
         if coding is not None and (length is not None or coding.lower() != b"chunked"):
             raise bad_request("Send Content-Length or `Transfer-Encoding: chunked`.", code="invalid_framing")
-        if not self.route.engine and (coding is not None or length not in (None, b"0")):
+        bodiless = not (self.route.engine or self.route.takes_body)
+        if bodiless and (coding is not None or length not in (None, b"0")):
             raise RequestError(413, f"{self.route.path} takes no body.", code="body_too_large")
         if length is not None and (not length.isdigit() or int(length) > self._app.settings.max_body_bytes):
             raise self._too_large()

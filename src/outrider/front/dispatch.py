@@ -7,8 +7,8 @@ import math
 import time
 from collections.abc import Callable
 
-from outrider.control.governing import Governing, Load
-from outrider.control.upstreams import DraftInForce, Upstream, UpstreamSet
+from outrider.control.governing import Governing, Load, Speculation
+from outrider.control.upstreams import Upstream, UpstreamSet
 from outrider.core.errors import RequestError
 from outrider.engines.base import Engine
 from outrider.front.admission import Admission
@@ -36,14 +36,13 @@ class Dispatcher:
         settings: FrontSettings,
         upstreams: UpstreamSet,
         engine: Engine,
-        draft: DraftInForce,
+        speculation: Speculation,
         journal: Journal,
-        governing: Governing | None = None,
     ) -> None:
         self.settings = settings
-        self.governing = governing
+        self.speculation = speculation
         self.engine = engine
-        self.draft = draft
+        self.draft = speculation.draft
         self.journal = journal
         # The loop's own clock counts whole milliseconds under uvloop: too coarse for what is measured here.
         self.now = time.monotonic
@@ -110,8 +109,8 @@ class Dispatcher:
         ended, self._ended = self._ended, []
         if ended:
             self.journal.requests_ended(ended)
-        if ended and self.governing:
-            self._credit(ended, self.governing)
+        if ended and self.speculation.governing:
+            self._credit(ended, self.speculation.governing)
 
     def _credit(self, ended: list[RequestRecord], governing: Governing) -> None:
         """Tell the governor what the drafts of these were worth."""

@@ -8,7 +8,8 @@ import gc
 import ipaddress
 from collections.abc import Callable
 
-from outrider.control.upstreams import DraftInForce, UpstreamSet
+from outrider.control.governing import Load, Speculation
+from outrider.control.upstreams import UpstreamSet
 from outrider.core.errors import Problem, StackError
 from outrider.engines.base import Engine
 from outrider.front.app import App
@@ -42,6 +43,10 @@ class FrontServer:
             or not self._dispatcher.idle
             or any(c.unsent_bytes for c in self._app.connections)
         )
+
+    def load(self) -> Load:
+        """How it stands, for the governor."""
+        return self._dispatcher.load()
 
     async def drain(self, timeout_s: float) -> bool:
         """Take no new work and wait for what is under way. Whether all of it ended in time.
@@ -81,7 +86,7 @@ async def start(
     settings: FrontSettings,
     upstreams: UpstreamSet,
     engine: Engine,
-    draft: DraftInForce,
+    speculation: Speculation,
     journal: Journal,
     readiness: Callable[[], tuple[bool, str]],
 ) -> FrontServer:
@@ -91,7 +96,7 @@ async def start(
     # walk all of it and hold up every stream for milliseconds.
     gc.collect()
     gc.freeze()
-    dispatcher = Dispatcher(settings, upstreams, engine, draft, journal)
+    dispatcher = Dispatcher(settings, upstreams, engine, speculation, journal)
     app = App(dispatcher, readiness)
     loop = asyncio.get_running_loop()
     try:

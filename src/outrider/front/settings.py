@@ -24,6 +24,7 @@ class KeyRule:
     sha256: str
     lane: str = "interactive"
     max_concurrency: int | None = None
+    admin: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,9 @@ def settings_from(stack: Stack) -> FrontSettings:
         host=serve.host,
         port=serve.port,
         max_context_tokens=stack.target.max_context_tokens,
-        keys=tuple(KeyRule(key.name, key.sha256, key.lane, key.max_concurrency) for key in serve.keys),
+        keys=tuple(
+            KeyRule(key.name, key.sha256, key.lane, key.max_concurrency, key.admin) for key in serve.keys
+        ),
         lanes=lanes,
         request_timeout_s=serve.request_timeout_s,
         max_body_bytes=serve.max_body_bytes,

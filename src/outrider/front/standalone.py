@@ -14,6 +14,7 @@ from typing import Any
 
 import uvloop
 
+from outrider.control.governing import Speculation
 from outrider.control.upstreams import DraftInForce, Upstream, UpstreamSet
 from outrider.core.errors import OutriderError
 from outrider.engines.sim.adapter import SimEngine
@@ -43,13 +44,13 @@ async def serve(config: dict[str, Any]) -> None:
     for number, members in enumerate(config.get("upstreams", ())):
         upstreams.add(Upstream(**{"name": f"sim-{number}", "host": "127.0.0.1", "ready": True, **members}))
     journal = Journal(Metrics(), sys.stderr.write, form=settings.log, price=settings.price)
-    draft = DraftInForce(config.get("draft", "ngram"))
+    speculation = Speculation(DraftInForce(config.get("draft", "ngram")))
 
     def readiness() -> tuple[bool, str]:
         ready = any(upstream.ready for upstream in upstreams)
         return ready, "" if ready else "no engine is ready"
 
-    front = await start(settings, upstreams, SimEngine(), draft, journal, readiness)
+    front = await start(settings, upstreams, SimEngine(), speculation, journal, readiness)
     print(front.port, flush=True)  # noqa: T201  # whoever started it waits for this line
     stop = asyncio.Event()
     for signal_number in (signal.SIGTERM, signal.SIGINT):

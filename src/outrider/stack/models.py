@@ -164,6 +164,7 @@ class ApiKey(_Strict):
     max_concurrency: int | None = Field(
         None, ge=1, description="Requests of this key running at once; default: no limit of its own."
     )
+    admin: bool = Field(False, description="May pin and release drafts (`POST /v1/speculation`).")
 
 
 class LaneLimits(_Strict):

@@ -13,7 +13,10 @@ def test_the_least_busy_ready_engine_with_room_is_picked() -> None:
     """Neither one that is not ready, nor full, nor suspended."""
     upstreams = UpstreamSet()
     for name, ready, in_flight in (("a", True, 2), ("b", True, 1), ("c", False, 0), ("d", True, 3)):
-        upstreams.add(Upstream(name, "127.0.0.1", 1, 3, ready=ready, in_flight=in_flight))
+        upstream = Upstream(name, "127.0.0.1", 1, 3, ready=ready)
+        for _ in range(in_flight):
+            upstream.begin(0.0)
+        upstreams.add(upstream)
     picked = upstreams.pick(0.0)
     assert picked is not None
     assert picked.name == "b"
