@@ -17,7 +17,7 @@ import pytest
 from outrider.bench.document import RunDocument
 from outrider.measure.record_files import read_records
 from outrider.measure.records import RequestRecord
-from tests.bench_report.chromium import browse
+from tests.chromium import browse
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(1500)]
 ROOT = Path(__file__).parents[2]

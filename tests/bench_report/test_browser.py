@@ -11,7 +11,7 @@ import pytest
 from PIL import Image, ImageStat
 
 from outrider.bench.document import RunDocument
-from tests.bench_report.chromium import Page, browse
+from tests.chromium import Page, browse
 
 OVERFLOWING = """
 [...document.querySelectorAll('main *')].filter(one => !one.closest('.scroll') && !one.closest('svg') && !one.closest('pre')

@@ -51,16 +51,12 @@ class SimEngine:
         spec = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
         if not isinstance(spec, dict):
             return None
-        drafts, accepted, rate = (
-            spec.get(name)
-            for name in ("num_spec_steps", "num_accepted_draft_tokens", "draft_acceptance_rate")
-        )
-        if not isinstance(drafts, int) or not isinstance(accepted, int) or not isinstance(rate, float):
+        names = ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
+        counts = [count for name in names if isinstance(count := spec.get(name), int)]
+        if len(counts) < len(names):
             return None
-        proposed = round(accepted / rate) if rate else None
-        return RequestAcceptance(
-            steps=drafts, drafts=drafts, proposed_tokens=proposed, accepted_tokens=accepted
-        )
+        drafts, proposed, accepted = counts
+        return RequestAcceptance(drafts, drafts, proposed_tokens=proposed, accepted_tokens=accepted)
 
     def counters(self, scrape: Scrape) -> EngineCounters:
         """The simulation's counters in engine-neutral terms."""

@@ -21,7 +21,8 @@ class Script:
     For measurements: `chunk_tokens` (``2,3``) are the tokens of the chunks after the first, which holds one, over and over;
     each is then a step whose tokens but one were accepted from a draft. `draft` is what a request without a stamp runs with.
     `rate_429`, `rate_500` and `rate_cut` are shares of requests, drawn from `seed` and the request's number: `fault` says
-    which. Every request whose number (from 0) divides by `stall_every` stalls once, `stall_ms` before chunk `stall_at`.
+    which. Of the drafts named in `broken` (``eagle3,ngram``) nothing is accepted. Every request whose number (from 0) divides
+    by `stall_every` stalls once, `stall_ms` before chunk `stall_at`.
     """
 
     model: str = "sim"
@@ -41,6 +42,7 @@ class Script:
     reuse: bool = True
     chunk_tokens: str = ""
     draft: str = "none"
+    broken: str = ""
     seed: int = 0
     rate_429: float = 0.0
     rate_500: float = 0.0
@@ -70,8 +72,10 @@ class Script:
         stalls = self.stall_ms > 0 and chunk == self.stall_at and number % self.stall_every == 0
         return self.stall_ms / 1e3 if stalls else 0.0
 
-    def accepted(self, size: int) -> int:
-        """Draft tokens accepted in a step of a drafted request that made a chunk of `size` tokens."""
+    def accepted(self, size: int, draft: str) -> int:
+        """Draft tokens accepted in a step of a request with this draft that made a chunk of `size` tokens."""
+        if draft in self.broken.split(","):
+            return 0
         return min(size - 1, self.draft_length) if self.chunk_tokens else self.accepted_per_draft
 
 
@@ -158,9 +162,10 @@ def usage_members(ask: Ask, script: Script) -> dict[str, object]:
     if not ask.drafted:
         return {"usage": usage}
     steps = max(ask.chunks - 1, 0)
-    accepted = sum(script.accepted(size) for size in ask.sizes[1:])
+    accepted = sum(script.accepted(size, ask.draft) for size in ask.sizes[1:])
     spec = {
         "num_spec_steps": steps,
+        "num_draft_tokens": steps * script.draft_length,
         "num_accepted_draft_tokens": accepted,
         "draft_acceptance_rate": accepted / (steps * script.draft_length) if steps else 0.0,
     }

@@ -71,7 +71,7 @@ class Simulation:
         self.steps += 1
         if ask.drafted:
             self.drafts += 1
-            self.accepted[self.script.accepted(size)] += 1
+            self.accepted[self.script.accepted(size, ask.draft)] += 1
 
     def metrics(self) -> bytes:
         """Counters in Prometheus' text form."""

@@ -1,4 +1,4 @@
-"""A headless Chromium behind its DevTools pipe: what a test needs to open a file and look at it, with the standard library.
+"""A headless Chromium behind its DevTools pipe: what a test needs to open a page and look at it, with the standard library.
 
 The pipe (file descriptors 3 and 4, JSON messages that end with a NUL byte) needs no port and no client library.
 Source: Chromium's `--remote-debugging-pipe`, https://chromedevtools.github.io/devtools-protocol/
@@ -79,10 +79,10 @@ class Page:
                 return dict(answer["result"])
             self.events.append(answer)
 
-    def open(self, path: Path) -> None:
-        """Load a file and wait until it is complete."""
+    def open(self, place: Path | str) -> None:
+        """Load a file, or an address, and wait until it is complete."""
         self.events.clear()
-        self.call("Page.navigate", url=path.resolve().as_uri())
+        self.call("Page.navigate", url=place if isinstance(place, str) else place.resolve().as_uri())
         until = time.monotonic() + ANSWER_S
         while self.js("document.readyState") != "complete" or self.js("location.href") == "about:blank":
             assert time.monotonic() < until, "the page did not load"
