@@ -165,7 +165,7 @@ class _Banner:
         url = f"http://{'127.0.0.1' if stack.serve.host in ('0.0.0.0', '::') else stack.serve.host}:{port}"  # noqa: S104
         self.journal.say("serve", f"listening on {url}", url=url, port=port, engine_url=engine)
         if self.text:
-            _print(f"\nReady. In another terminal:\n\n{curl_command(url, stack)}\n\n")
+            _print(f"\nReady. Live page: {url}/ui. In another terminal:\n\n{curl_command(url, stack)}\n\n")
 
 
 def _weights_words(stack: Stack, folder: str) -> str:
