@@ -73,6 +73,11 @@ COMMANDS = {
         "scale_plan_command",
         "Try a load and a scaling policy on a model, before you buy GPUs.",
     ),
+    "scale-demo": (
+        "outrider.cli.scale_demo",
+        "scale_demo_command",
+        "Show scale-out on this machine: a real Prometheus, engines as processes.",
+    ),
     "key": ("outrider.cli.key", "key_command", "Make an API key and the hash that goes into the stack."),
 }
 

@@ -69,7 +69,7 @@ class _Of(click.ParamType[object]):
             self.fail(str(error), param, ctx)
 
 
-_TIME, _LOAD = _Of("time", _seconds), _Of("load", read_load)
+TIME, LOAD = _Of("time", _seconds), _Of("load", read_load)
 
 
 @click.command("scale-plan")
@@ -77,7 +77,7 @@ _TIME, _LOAD = _Of("time", _seconds), _Of("load", read_load)
 @click.option(
     "--load",
     "phases",
-    type=_LOAD,
+    type=LOAD,
     metavar="RATE@TIME,…",
     help="Requests a second and for how long. Default: what 70 % of one replica serves for 10 minutes, three times that for 40, "
     "and the first again for 40.",
@@ -102,7 +102,7 @@ _TIME, _LOAD = _Of("time", _seconds), _Of("load", read_load)
     "--output-tokens", type=click.IntRange(2, 1_000_000), help="Of each answer; default: the run's."
 )
 @click.option(
-    "--start", "start_s", type=_TIME, default="2m", show_default=True, metavar="TIME",
+    "--start", "start_s", type=TIME, default="2m", show_default=True, metavar="TIME",
     help="From the decision to a ready engine: node, image, weights, warm-up.",
 )  # fmt: skip
 @click.option("--gpus", type=click.IntRange(1, 64), default=1, show_default=True, help="GPUs of one replica.")
@@ -123,7 +123,7 @@ _TIME, _LOAD = _Of("time", _seconds), _Of("load", read_load)
 )
 @click.option(
     "--queue-timeout",
-    type=_TIME,
+    type=TIME,
     metavar="TIME",
     help="A request waits this long at most; default: the stack's, or 60s.",
 )
