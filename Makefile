@@ -3,12 +3,13 @@ VENV   ?= .venv
 BENCH_VENV ?= .venv-bench
 PYTHON ?= python3
 STACK  ?=
+PROMETHEUS ?= .venv-prometheus
 BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help engine dev train-env train-demo bench-env bench-demo serve test lint acceptance bench-front docs lock format clean
+.PHONY: help engine dev train-env train-demo scale-demo bench-env bench-demo serve test lint acceptance bench-front docs lock format clean
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +41,10 @@ bench-demo: dev bench-env  ## Baseline against n-gram on this machine, no GPU: a
 train-demo: train-env  ## Train a small head on this machine, no GPU: it is served and measured, in train-demo/ (4 minutes)
 	$(BIN)/outrider train --conversations 96 --opening "Write a Python function that" --answer-tokens 96 --epochs 4 \
 	  --set code=examples/train/held-out.jsonl --served-tokens 64 --out train-demo
+
+scale-demo: dev  ## Load × 3 on this machine: replicas rise, the queue wait falls, nothing is lost; in scale-demo/ (6 minutes)
+	@test -n "$$OUTRIDER_PROMETHEUS" || scripts/install_prometheus.sh $(PROMETHEUS)
+	OUTRIDER_PROMETHEUS=$${OUTRIDER_PROMETHEUS:-$(PROMETHEUS)/usr/bin/prometheus} $(BIN)/outrider scale-demo
 
 bench-front: dev  ## The front against nginx: CPU per chunk and request, added first-token time
 	$(BIN)/python -m benchmarks.front

@@ -100,6 +100,8 @@ def scale_demo_command(phases: tuple[Phase, ...], out: Path, **given: Any) -> No
         f"{time.monotonic() - began_s:.0f} s; every window of the loop 1/{wish.compression:g} of the declared one; engines "
         f"simulated, by times of one {times.hardware}"
     )
+    if found.longest_gap_s > 3 * found.policy.sync_s:
+        click.echo(f"  ! this machine was too busy: nothing ran for {found.longest_gap_s:.0f} s")
     for check in found.checks:
         click.echo(f"  {'✓' if check.good else '✗'} {check.name}: {check.found}")
     for why, count in found.lost.items():

@@ -103,7 +103,7 @@ def _replicas(axes: Axes, rows: Sequence[Sample]) -> None:
 def _title(axes: Axes, name: str, more: str) -> None:
     axes.set_title(name, loc="left", fontsize=10, fontweight="bold", color=TEXT.light)
     if more:
-        axes.set_title(more, loc="center", fontsize=9, color=MUTED.light)
+        axes.set_title(more, loc="right", fontsize=9, color=MUTED.light)
 
 
 def _below(run: ScaleRun) -> str:

@@ -56,7 +56,8 @@ class Check(_Strict):
 class ScaleRun(_Strict):
     """The whole file. `compression`: every window of the control loop is the declared one divided by it; service times are not.
 
-    `policy` and `declared_policy` are the autoscaler's, as run and as a cluster would have it.
+    `policy` and `declared_policy` are the autoscaler's, as run and as a cluster would have it. longest_gap_s: between two looks;
+    far over `policy.sync_s` the machine was too busy for its times to mean much.
     """
 
     schema_: Literal["outrider/scale-demo/v1"] = Field("outrider/scale-demo/v1", alias="schema")
@@ -77,6 +78,7 @@ class ScaleRun(_Strict):
     sent: int
     whole: int
     lost: dict[str, int]
+    longest_gap_s: float
     checks: tuple[Check, ...]
 
     @property

@@ -2,7 +2,7 @@
 
 One process owns the front, the replicas' supervisors and the clients; engines and Prometheus are processes of their own.
 Compressed are the times of the control loop alone (the policy's windows and periods, the look, the scrape, the front's
-p90 window, a pod's start): by one factor, so that they keep their proportions. An engine takes as long for a request as was measured.
+p90 window, a pod's start): by one factor, so that they keep their proportions. Not the engines' times for a request.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 from outrider.control.upstreams import DraftInForce, UpstreamSet
@@ -109,22 +110,23 @@ async def _course(wish: Wish, stage: _Stage, say: Callable[[str], None]) -> Scal
     sending = asyncio.create_task(stage.clients.send_at(moments, began_s))
     samples: list[Sample] = []
     changes: list[ChangeInfo] = []
-    number = 0
+    due_s = 0.0
     try:
-        while (now_s := number * policy.sync_s) <= wish.length_s:
-            await asyncio.sleep(max(began_s + now_s - time.monotonic(), 0.0))
+        while due_s <= wish.length_s:
+            await asyncio.sleep(max(began_s + due_s - time.monotonic(), 0.0))
             if replicas.failure:
                 raise replicas.failure
             readings = await _readings(stage)
-            current = replicas.declared
-            decision = scaler.look(time.monotonic() - began_s, current, replicas.ready, readings)
+            now_s, current = time.monotonic() - began_s, replicas.declared
+            decision = scaler.look(now_s, current, replicas.ready, readings)
             samples.append(_sample(now_s, tally.sent, readings, policy, replicas))
             if decision.replicas != current:
                 replicas.scale(decision.replicas)
                 changes.append(_change(now_s, current, decision))
                 say(f"{now_s:5.0f} s  {current} → {decision.replicas} replicas: {decision.reason}")
-            number += 1
-            if number % 10 == 0:
+            # A machine that stood still does not make up for looks that it missed: no controller does.
+            due_s = max(due_s, now_s // policy.sync_s * policy.sync_s) + policy.sync_s
+            if len(samples) % 10 == 0:
                 say(_status(samples[-1]))
         await sending
         async with asyncio.timeout(LOSE_NOTHING_S):
@@ -156,6 +158,7 @@ async def _course(wish: Wish, stage: _Stage, say: Callable[[str], None]) -> Scal
         sent=tally.sent,
         whole=tally.whole,
         lost=lost,
+        longest_gap_s=max(later.at_s - sooner.at_s for sooner, later in pairwise(samples)),
         checks=checks(samples, phases, target_ms, tally.sent, tally.whole),
     )
 
