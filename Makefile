@@ -67,4 +67,4 @@ lock: dev  ## Resolve requirements/*.txt anew (needs uv)
 	scripts/lock.sh
 
 clean:  ## Remove the virtual environment and caches of this checkout
-	rm -rf $(VENV) $(VENV).lock $(BENCH_VENV) $(BENCH_VENV).lock .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV).lock $(BENCH_VENV) $(BENCH_VENV).lock $(PROMETHEUS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

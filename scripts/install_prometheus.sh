@@ -13,7 +13,7 @@ if installed=$(command -v prometheus); then
   exit 0
 fi
 if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
-  say "This is no Debian or Ubuntu. Install Prometheus 2.40 or later yourself, and repeat with"
+  say "This is no Debian or Ubuntu. Install Prometheus yourself, and repeat with"
   say "  OUTRIDER_PROMETHEUS=/path/to/prometheus make scale-demo"
   exit 1
 fi
