@@ -49,7 +49,7 @@ def _unwritable(out: Path, error: OSError) -> MeasurementError:
     help="Every window of the control loop is divided by it. With 1 give a load of an hour and more.",
 )  # fmt: skip
 @click.option(
-    "--policy", "policy_path", type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    "--policy", "policy_path", metavar="FILE[#NAME]",
     help="Rendered manifests with a ScaledObject; default: the policy that the chart declares.",
 )  # fmt: skip
 @click.option(

@@ -109,7 +109,7 @@ TIME, LOAD = _Of("time", _seconds), _Of("load", read_load)
 @click.option(
     "--policy",
     "policy_path",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE[#NAME]",
     help="Rendered manifests with a ScaledObject or HorizontalPodAutoscaler; default: the policy that the chart declares.",
 )
 @click.option(
@@ -197,7 +197,7 @@ def _of_stack(path: Path | None, times: ServiceTimes) -> tuple[LaneRule, int]:
     return settings_from(stack).lanes["interactive"], stack.engine.max_running_requests
 
 
-def _policy(path: Path | None, settings: Sequence[str], places: int) -> Policy:
+def _policy(path: str | None, settings: Sequence[str], places: int) -> Policy:
     policy = read_policy(path) if path else declared(places)
     given = {}
     for text in settings:

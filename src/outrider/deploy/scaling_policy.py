@@ -143,14 +143,16 @@ def compressed(policy: Policy, factor: float) -> Policy:
     )
 
 
-def read_policy(path: Path) -> Policy:
-    """The one ScaledObject or HorizontalPodAutoscaler of a file of manifests. Raises StackError."""
+def read_policy(source: str) -> Policy:
+    """The ScaledObject or HorizontalPodAutoscaler of a file of manifests; ``FILE#NAME`` of several. Raises StackError."""
+    file, _, wanted = source.partition("#")
+    path = Path(file)
     hint = (
-        "Name a file of rendered manifests with one ScaledObject or HorizontalPodAutoscaler (autoscaling/v2)."
+        "Name a file of rendered manifests with a ScaledObject or HorizontalPodAutoscaler (autoscaling/v2)."
     )
     try:
-        with path.open("rb") as source:
-            text = source.read(MAX_BYTES + 1)
+        with path.open("rb") as stream:
+            text = stream.read(MAX_BYTES + 1)
         if len(text) > MAX_BYTES:
             raise StackError(f"{path.name} is larger than {MAX_BYTES // 1024**2} MiB", hint=hint)
         documents = list(yaml.safe_load_all(text))
@@ -159,15 +161,23 @@ def read_policy(path: Path) -> Policy:
     except yaml.YAMLError as error:
         raise StackError(f"{path.name} is not YAML: {error}", hint=hint) from error
     readers = {"ScaledObject": from_scaled_object, "HorizontalPodAutoscaler": from_hpa}
-    found = [one for one in documents if isinstance(one, dict) and one.get("kind") in readers]
-    if len(found) != 1:
-        raise StackError(f"{path.name} holds {len(found)} autoscalers, not one", hint=hint)
+    found = {
+        str((one.get("metadata") or {}).get("name", "")): one
+        for one in documents
+        if isinstance(one, dict) and one.get("kind") in readers
+    }
+    if not found:
+        raise StackError(f"{path.name} holds no autoscaler", hint=hint)
+    if wanted not in found and (wanted or len(found) > 1):
+        there = ", ".join(f"{path.name}#{name}" for name in found)
+        raise StackError(f"{path.name} holds {len(found)} autoscalers: name one", hint=f"Take {there}.")
+    document = found[wanted] if wanted else next(iter(found.values()))
     try:
-        return readers[found[0]["kind"]](found[0])
+        return readers[document["kind"]](document)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         what = f"{type(error).__name__}: {error}"
         raise StackError(
-            f"the {found[0]['kind']} in {path.name} cannot be understood ({what})", hint=hint
+            f"the {document['kind']} in {path.name} cannot be understood ({what})", hint=hint
         ) from error
 
 

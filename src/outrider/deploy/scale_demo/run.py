@@ -102,6 +102,8 @@ async def _course(wish: Wish, stage: _Stage, say: Callable[[str], None]) -> Scal
     scaler = Autoscaler(policy)
     await _first_replicas(stage, max(policy.min_replicas, 1))
     moments = list(arrivals(wish.phases, wish.seed))
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    source = provenance(["outrider", *sys.argv[1:]], created)
     began_s = time.monotonic()
     say(
         f"{len(moments):,} requests in {wish.length_s:.0f} s; every window of the loop is 1/{wish.compression:g} of the "
@@ -139,10 +141,9 @@ async def _course(wish: Wish, stage: _Stage, say: Callable[[str], None]) -> Scal
         sending.cancel()
     phases = tuple(PhaseInfo(rate_s=one.rate_s, length_s=one.length_s) for one in wish.phases)
     lost = dict(tally.lost)
-    created = datetime.now(UTC).isoformat(timespec="seconds")
     return ScaleRun(
         created=created,
-        provenance=provenance(["outrider", *sys.argv[1:]], created),
+        provenance=source,
         prometheus=await stage.prometheus.version(),
         times=wish.times,
         concurrency=wish.concurrency,
