@@ -3,12 +3,13 @@ VENV   ?= .venv
 BENCH_VENV ?= .venv-bench
 PYTHON ?= python3
 STACK  ?=
+OUTRIDER_PROMETHEUS ?= $(CURDIR)/.venv-prometheus/usr/bin/prometheus
 BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
-export PYTHON
+export PYTHON OUTRIDER_PROMETHEUS
 
 .DEFAULT_GOAL := help
-.PHONY: help engine dev train-env train-demo bench-env bench-demo serve test lint acceptance bench-front docs lock format clean
+.PHONY: help engine dev train-env train-demo scale-demo bench-env bench-demo serve test lint acceptance bench-front docs lock format clean
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +32,7 @@ serve: engine  ## Serve a real model with a draft on this machine (STACK=file.ya
 test: dev bench-env  ## Every test a user waits for (real engine included)
 	$(PYTEST) -m "not acceptance"
 
-acceptance: dev bench-env  ## The longer proofs: greedy equality, load, memory, limits
+acceptance: dev bench-env $(OUTRIDER_PROMETHEUS)  ## The longer proofs: greedy equality, load, memory, limits
 	$(PYTEST) -m acceptance
 
 bench-demo: dev bench-env  ## Baseline against n-gram on this machine, no GPU: a whole report in bench-demo/ (5 to 10 minutes)
@@ -40,6 +41,12 @@ bench-demo: dev bench-env  ## Baseline against n-gram on this machine, no GPU: a
 train-demo: train-env  ## Train a small head on this machine, no GPU: it is served and measured, in train-demo/ (4 minutes)
 	$(BIN)/outrider train --conversations 96 --opening "Write a Python function that" --answer-tokens 96 --epochs 4 \
 	  --set code=examples/train/held-out.jsonl --served-tokens 64 --out train-demo
+
+scale-demo: dev $(OUTRIDER_PROMETHEUS)  ## Load × 3 on this machine: replicas rise, the queue wait falls, nothing is lost; in scale-demo/ (6 minutes)
+	$(BIN)/outrider scale-demo
+
+$(OUTRIDER_PROMETHEUS):
+	@scripts/install_prometheus.sh .venv-prometheus
 
 bench-front: dev  ## The front against nginx: CPU per chunk and request, added first-token time
 	$(BIN)/python -m benchmarks.front
@@ -62,4 +69,4 @@ lock: dev  ## Resolve requirements/*.txt anew (needs uv)
 	scripts/lock.sh
 
 clean:  ## Remove the virtual environment and caches of this checkout
-	rm -rf $(VENV) $(VENV).lock $(BENCH_VENV) $(BENCH_VENV).lock .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV).lock $(BENCH_VENV) $(BENCH_VENV).lock .venv-prometheus .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

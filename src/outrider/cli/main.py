@@ -68,6 +68,16 @@ COMMANDS = {
         "replay_command",
         "Say what a policy would have done over a recorded trace of traffic.",
     ),
+    "scale-plan": (
+        "outrider.cli.scale_plan",
+        "scale_plan_command",
+        "Try a load and a scaling policy on a model, before you buy GPUs.",
+    ),
+    "scale-demo": (
+        "outrider.cli.scale_demo",
+        "scale_demo_command",
+        "Show scale-out on this machine: a real Prometheus, engines as processes.",
+    ),
     "key": ("outrider.cli.key", "key_command", "Make an API key and the hash that goes into the stack."),
 }
 

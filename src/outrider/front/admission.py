@@ -79,8 +79,9 @@ class _Lane(Generic[T]):
 class Admission(Generic[T]):
     """The queues and who runs. Every ticket taken must be given back by `done` or `put_back`."""
 
-    def __init__(self, lanes: Mapping[str, LaneRule]) -> None:
+    def __init__(self, lanes: Mapping[str, LaneRule], window_s: float = WINDOW_S) -> None:
         self._lanes: dict[str, _Lane[T]] = {name: _Lane(rule) for name, rule in lanes.items()}
+        self._window_s = window_s
         self._running: dict[str, int] = {}
         self._waits: deque[tuple[float, float]] = deque()
 
@@ -173,5 +174,5 @@ class Admission(Generic[T]):
         return max((now_s - ticket.arrived_s for ticket in heads), default=0.0)
 
     def _forget(self, now_s: float) -> None:
-        while self._waits and self._waits[0][0] < now_s - WINDOW_S:
+        while self._waits and self._waits[0][0] < now_s - self._window_s:
             self._waits.popleft()

@@ -47,7 +47,7 @@ class Dispatcher:
         # The loop's own clock counts whole milliseconds under uvloop: too coarse for what is measured here.
         self.now = time.monotonic
         self.pool = UpstreamPool(asyncio.get_running_loop(), self.now)
-        self.admission: Admission[Exchange] = Admission(settings.lanes)
+        self.admission: Admission[Exchange] = Admission(settings.lanes, settings.queue_wait_window_s)
         self.running: set[Exchange] = set()
         self._upstreams = upstreams
         self._loop = asyncio.get_running_loop()

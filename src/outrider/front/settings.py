@@ -41,7 +41,10 @@ def _default_lanes() -> Mapping[str, LaneRule]:
 
 @dataclass(frozen=True, slots=True)
 class FrontSettings:
-    """Everything of the stack that the front reads. `lanes` is in order of precedence."""
+    """Everything of the stack that the front reads. `lanes` is in order of precedence.
+
+    `queue_wait_window_s` is no setting of a stack: a demonstration that people wait for shortens it with every other window.
+    """
 
     models: tuple[str, ...]
     host: str = "127.0.0.1"
@@ -58,6 +61,7 @@ class FrontSettings:
     extra_routes: tuple[str, ...] = ()
     price: Price | None = None
     log: str = "text"
+    queue_wait_window_s: float = 60.0
 
 
 def settings_from(stack: Stack) -> FrontSettings:

@@ -68,9 +68,14 @@ def render_chart(documents: Sequence[RunDocument]) -> str:
     size = (WIDTH * across, HEIGHT * down + 26.0)
     told = "; ".join(f"{place.title}: {_words(place.points)}" for place in places)
     svg = draw_figure(size, partial(_paint, places=places, arms=shown, grid=(down, across)))
-    body = inline(
-        svg, "chart", "Speed-up of each draft over no draft, against measured running requests", told
+    return stand_alone(
+        svg, size, "Speed-up of each draft over no draft, against measured running requests", told
     )
+
+
+def stand_alone(svg: str, size: tuple[float, float], title: str, told: str) -> str:
+    """matplotlib's SVG as a file of its own, light and dark: `title` and `told` are read aloud."""
+    body = inline(svg, "chart", title, told)
     style = (
         f"<style>:root{{{css_variables('light')}--page:#fff}}"
         f"@media (prefers-color-scheme:dark){{:root{{{css_variables('dark')}--page:#15181c}}}}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+from bisect import bisect_left
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from itertools import cycle
 
 
@@ -23,6 +25,9 @@ class Script:
     `rate_429`, `rate_500` and `rate_cut` are shares of requests, drawn from `seed` and the request's number: `fault` says
     which. Of the drafts named in `broken` (``eagle3,ngram``) nothing is accepted. Every request whose number (from 0) divides
     by `stall_every` stalls once, `stall_ms` before chunk `stall_at`.
+
+    `ttft_table` and `step_table` (``1=23.8,8=31.3``: running requests and ms, linear in between) take the place of `ttft_ms` and
+    `step_ms`: an engine that slows down as it fills, by times that were measured.
     """
 
     model: str = "sim"
@@ -50,6 +55,8 @@ class Script:
     stall_ms: float = 0.0
     stall_at: int = 2
     stall_every: int = 1
+    ttft_table: str = ""
+    step_table: str = ""
 
     def changed(self, members: dict[str, object]) -> Script:
         """This script with some members set; unknown names raise ValueError."""
@@ -72,11 +79,33 @@ class Script:
         stalls = self.stall_ms > 0 and chunk == self.stall_at and number % self.stall_every == 0
         return self.stall_ms / 1e3 if stalls else 0.0
 
+    def ttft_s(self, running: int) -> float:
+        """Seconds to the first chunk with `running` requests, this one among them."""
+        return (_at(_table(self.ttft_table), running) if self.ttft_table else self.ttft_ms) / 1e3
+
+    def step_s(self, running: int) -> float:
+        """Seconds between two chunks with `running` requests."""
+        return (_at(_table(self.step_table), running) if self.step_table else self.step_ms) / 1e3
+
     def accepted(self, size: int, draft: str) -> int:
         """Draft tokens accepted in a step of a request with this draft that made a chunk of `size` tokens."""
         if draft in self.broken.split(","):
             return 0
         return min(size - 1, self.draft_length) if self.chunk_tokens else self.accepted_per_draft
+
+
+@lru_cache(8)
+def _table(text: str) -> tuple[tuple[float, float], ...]:
+    rows = (part.partition("=") for part in text.split(","))
+    return tuple(sorted((float(running), float(ms)) for running, _, ms in rows))
+
+
+def _at(rows: tuple[tuple[float, float], ...], running: int) -> float:
+    place = bisect_left(rows, (running, 0.0))
+    if place in (0, len(rows)):
+        return rows[min(place, len(rows) - 1)][1]
+    (low, less), (high, more) = rows[place - 1], rows[place]
+    return less + (more - less) * (running - low) / (high - low)
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,12 +219,13 @@ class Connection(asyncio.Protocol):
         simulation.running += 1
         if ask.stream:
             self.sent = 0
-            self.due = self.loop.time() + script.ttft_ms / 1e3
+            self.due = self.loop.time() + script.ttft_s(simulation.running)
             self.told = 0
             self.middle = self.framed(chunk_bytes(ask, script, ("tok" * 8192)[: script.chunk_chars], None))
             self.timer = self.loop.call_at(self.due, self.stream)
         else:
-            delay_s = (script.ttft_ms + script.step_ms * (ask.chunks - 1)) / 1e3
+            running = simulation.running
+            delay_s = script.ttft_s(running) + script.step_s(running) * (ask.chunks - 1)
             self.timer = self.loop.call_later(delay_s, self.whole)
 
     def stream(self) -> None:
@@ -247,7 +248,7 @@ class Connection(asyncio.Protocol):
         self.simulation.chunk(ask, self.sent)
         self.sent += 1
         if self.sent < ask.chunks:
-            self.due += script.step_ms / 1e3 + script.stall_s(self.number, self.sent)
+            self.due += script.step_s(self.simulation.running) + script.stall_s(self.number, self.sent)
             self.timer = self.loop.call_at(self.due, self.stream)
             return
         self.transport.write(self.framed(chunk_bytes(ask, script, "", "length", self.running(ask))))

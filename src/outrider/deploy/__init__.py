@@ -1,0 +1,1 @@
+"""From a stack to a cluster: what runs there, and how many of it."""

@@ -1,0 +1,1 @@
+"""Scale-out: the arithmetic, the model, the live run."""
