@@ -18,6 +18,11 @@ COMMANDS = {
         "serve_command",
         "Serve a target with its draft; the built-in stack without a file.",
     ),
+    "front": (
+        "outrider.cli.front",
+        "front_command",
+        "Listen for clients before engines that run elsewhere, as in a cluster.",
+    ),
     "check": (
         "outrider.cli.check",
         "check_command",
@@ -68,6 +73,11 @@ COMMANDS = {
         "replay_command",
         "Say what a policy would have done over a recorded trace of traffic.",
     ),
+    "render": (
+        "outrider.cli.render",
+        "render_command",
+        "Turn a stack into Helm values or Kubernetes manifests.",
+    ),
     "key": ("outrider.cli.key", "key_command", "Make an API key and the hash that goes into the stack."),
 }
 
@@ -93,6 +103,7 @@ Exit codes:
   11   the engine, its weights, or a hub that does not answer
   12   a measurement that failed, or must not be believed
   13   a training that failed, or whose head is broken
+  14   values or manifests that cannot be rendered
   70   a fault of Outrider itself, with a traceback
   130  interrupted; bench, tune, forecast and train go on when repeated
 """

@@ -66,12 +66,17 @@ class Dispatcher:
         """Dispatch as long as there is room and somebody whose turn it is."""
         now_s = self.now()
         while not self.admission.empty:
-            upstream = self._upstreams.pick(now_s)
-            exchange = self.admission.take(now_s) if upstream else None
-            if upstream is None or exchange is None:
+            open_to = {lane: self._upstreams.pick(now_s, lane) for lane in self.settings.lanes}
+            exchange = self.admission.take(now_s, [lane for lane, upstream in open_to.items() if upstream])
+            upstream = open_to[exchange.lane] if exchange else None
+            if exchange is None or upstream is None:
                 return
             self.running.add(exchange)
             exchange.dispatch(upstream, now_s)
+
+    def engines_ready(self, lane: str) -> int:
+        """Engines that this lane's requests may be sent to."""
+        return sum(upstream.ready and upstream.serves(lane) for upstream in self._upstreams)
 
     def stamp(self, draft: str | None) -> tuple[str, ...]:
         """The members that make the engine run a request with this draft; none for None."""

@@ -120,14 +120,14 @@ class Exchange:
     # ---- to the engine
 
     def dispatch(self, upstream: Upstream, now_s: float) -> None:
-        """Send it to `upstream`, stamped with the draft in force."""
+        """Send it to `upstream`, stamped with the draft in force, or the one that the engine always runs."""
         dispatcher = self._dispatcher
         upstream.begin(now_s)
         self._upstream = upstream
         self._busy_s = upstream.busy_s(now_s)
         self._dispatched_s = now_s
         self._deadline_s = now_s + dispatcher.settings.request_timeout_s
-        self._draft = dispatcher.draft.draft if self.asked.route.stamped else None
+        self._draft = (upstream.draft or dispatcher.draft.draft) if self.asked.route.stamped else None
         self._send(dispatcher.pool.take(upstream))
 
     def _send(self, connection: UpstreamConnection | None) -> None:

@@ -14,15 +14,25 @@ def test_the_least_busy_ready_engine_with_room_is_picked() -> None:
     upstreams = UpstreamSet()
     for name, ready, in_flight in (("a", True, 2), ("b", True, 1), ("c", False, 0), ("d", True, 3)):
         upstreams.add(Upstream(name, "127.0.0.1", 1, 3, ready=ready, in_flight=in_flight))
-    picked = upstreams.pick(0.0)
+    picked = upstreams.pick(0.0, "batch")
     assert picked is not None
     assert picked.name == "b"
     picked.suspended_until_s = 5.0
-    assert getattr(upstreams.pick(0.0), "name", None) == "a"
-    assert upstreams.pick(5.0) is picked
+    assert getattr(upstreams.pick(0.0, "batch"), "name", None) == "a"
+    assert upstreams.pick(5.0, "batch") is picked
     upstreams.remove("a")
     upstreams.remove("b")
-    assert upstreams.pick(9.0) is None
+    assert upstreams.pick(9.0, "batch") is None
+
+
+def test_a_lane_gets_its_own_engines_and_those_of_all_lanes() -> None:
+    """An engine that names no lanes serves every lane; one that names some, those alone."""
+    upstreams = UpstreamSet()
+    upstreams.add(Upstream("batch", "h", 1, 1, ready=True, lanes=frozenset({"batch"})))
+    assert upstreams.pick(0.0, "interactive") is None
+    assert getattr(upstreams.pick(0.0, "batch"), "name", None) == "batch"
+    upstreams.add(Upstream("all", "h", 1, 1, ready=True))
+    assert getattr(upstreams.pick(0.0, "interactive"), "name", None) == "all"
 
 
 def test_changes_are_told() -> None:

@@ -1,0 +1,1 @@
+"""The pair on Kubernetes: a stack and its launch plan become the values of a Helm chart that is part of this package."""
