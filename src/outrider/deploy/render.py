@@ -94,6 +94,7 @@ def manifests(values: str, release: str, namespace: str, helm: str | None = None
 
 
 def refusal(stderr: str) -> str:
-    """What a template's `fail` said, out of Helm's chain of places; else Helm's last words."""
-    found = re.search(r"error calling fail: (.*)", stderr, re.DOTALL)
-    return (found[1] if found else stderr.strip().removeprefix("Error: ")).split("\n\nUse --debug")[0].strip()
+    """What the chart said, out of Helm's chain of places; else Helm's own words."""
+    words = stderr.strip().removeprefix("Error: ").split("\n\nUse --debug")[0]
+    found = re.match(r"execution error at \([^)]*\): (.*)", words, re.DOTALL)
+    return (found[1] if found else words).strip()

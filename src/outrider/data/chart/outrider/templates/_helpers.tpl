@@ -19,6 +19,13 @@ app.kubernetes.io/managed-by: {{ (index . 0).Release.Service }}
 outrider/pair: {{ (index . 0).Values.pair.hash | quote }}
 {{- end -}}
 
+{{/* One mapping over another, key by key: `merge` takes 0 and false for "not given". (list below above) */}}
+{{- define "outrider.over" -}}
+{{- $result := deepCopy (index . 0) -}}
+{{- range $name, $value := index . 1 }}{{ $_ := set $result $name $value }}{{ end -}}
+{{- toYaml $result -}}
+{{- end -}}
+
 {{/* The pair's name: 16 hex digits of SHA-256 over both sides' content ids. Source: outrider.stack.manifest.pair_id */}}
 {{- define "outrider.pairHash" -}}
 {{- $sides := list -}}
@@ -35,8 +42,9 @@ outrider/pair: {{ (index . 0).Values.pair.hash | quote }}
 {{/* The stack as `outrider serve` takes it: the block `stack`, with the pair's models. */}}
 {{- define "outrider.stack" -}}
 {{- $stack := deepCopy .Values.stack -}}
-{{- $target := merge (omit .Values.pair.target "content") ($stack.target | default dict) -}}
-{{- $draft := merge (dict "method" .Values.pair.method) (omit .Values.pair.draft "content" "sha256") ($stack.draft | default dict) -}}
+{{- $target := include "outrider.over" (list $stack.target (omit .Values.pair.target "content")) | fromYaml -}}
+{{- $draft := include "outrider.over" (list ($stack.draft | default dict) (omit .Values.pair.draft "content" "sha256")) | fromYaml -}}
+{{- $_ := set $draft "method" .Values.pair.method -}}
 {{- set (set $stack "target" $target) "draft" $draft | toYaml -}}
 {{- end -}}
 
