@@ -10,9 +10,21 @@ from tests.deploy.charts import CASES, HELMS, Case, merged, template, values
 KEYS = {"keys": {"list": []}}
 # What is changed → what a person reads. Of `None` the value is taken out.
 BAD: list[tuple[str, dict[str, Any], str]] = [
-    ("minimal", {"pair": {"target": {"content": {"commit": "4" * 40}}}}, "one half was changed without the other"),
-    ("minimal", {"pair": {"draft": {"content": {"commit": "4" * 40}}}}, "one half was changed without the other"),
-    ("minimal", {"pair": {"hash": "0123456789abcdef"}}, "names the pair 0123456789abcdef, but target and draft"),
+    (
+        "minimal",
+        {"pair": {"target": {"content": {"commit": "4" * 40}}}},
+        "one half was changed without the other",
+    ),
+    (
+        "minimal",
+        {"pair": {"draft": {"content": {"commit": "4" * 40}}}},
+        "one half was changed without the other",
+    ),
+    (
+        "minimal",
+        {"pair": {"hash": "0123456789abcdef"}},
+        "names the pair 0123456789abcdef, but target and draft",
+    ),
     ("minimal", {"pair": {"draft": {"revision": "4" * 40}}}, "but its content ids are of commit"),
     ("minimal", {"pair": {"target": {"model": ""}}}, "pair.target.model is missing"),
     ("minimal", {"images": {"engine": ""}}, "images.engine is empty: build it from the project's Dockerfile"),
@@ -22,15 +34,35 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("minimal", {"engines": {"engine": {"lanes": ["batch"]}}}, 'no engine serves the lane "interactive"'),
     ("minimal", {"weights": {"source": "claim"}}, "weights.claim does not name one"),
     ("minimal", {"weights": {"source": "image"}}, "weights.image does not name one"),
-    ("minimal", {"pair": {"target": {"model": "/models/target"}}}, "a folder of the machine where the stack was rendered"),
+    (
+        "minimal",
+        {"pair": {"target": {"model": "/models/target"}}},
+        "a folder of the machine where the stack was rendered",
+    ),
     ("minimal", {"pair": {"draft": {"model": "/models/draft"}}}, "The draft is a folder of the machine"),
-    ("minimal", {"argocd": {"enabled": True}, "engineKey": {"existingSecret": ""}}, "would change at every sync"),
+    (
+        "minimal",
+        {"argocd": {"enabled": True}, "engineKey": {"existingSecret": ""}},
+        "would change at every sync",
+    ),
     ("minimal", {"argocd": {"enabled": True, "gate": {"enabled": True}}}, "the Dockerfile's target `bench`"),
     ("minimal", {"kueue": {"enabled": True}}, "render with --split-lanes"),
     ("minimal", {"autoscaling": {"type": "keda"}}, "give the URL at which KEDA reaches Prometheus"),
-    ("minimal", {"autoscaling": {"type": "hpa"}, "engines": {"engine": {"min": 0}}}, "does not scale to or from zero"),
-    ("mig", {"engines": {"engine": {"resources": {"gpu": "nvidia.com/mig-9g.99gb"}}}}, "nvidia.com/mig- and one of 1g.10gb"),
-    ("mig", {"engines": {"engine": {"resources": {"gpu": "nvidia.com/mig-1g.5gb", "neededGiB": 7.5}}}}, "take a larger slice"),
+    (
+        "minimal",
+        {"autoscaling": {"type": "hpa"}, "engines": {"engine": {"min": 0}}},
+        "does not scale to or from zero",
+    ),
+    (
+        "mig",
+        {"engines": {"engine": {"resources": {"gpu": "nvidia.com/mig-9g.99gb"}}}},
+        "nvidia.com/mig- and one of 1g.10gb",
+    ),
+    (
+        "mig",
+        {"engines": {"engine": {"resources": {"gpu": "nvidia.com/mig-1g.5gb", "neededGiB": 7.5}}}},
+        "take a larger slice",
+    ),
     ("mig", {"engines": {"engine": {"resources": {"count": 2}}}}, "slices have no links to one another"),
     # What types can say, Helm says: the place and what was expected.
     ("minimal", {"front": {"replicas": 0}}, "front"),
@@ -43,7 +75,9 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize("helm", HELMS)
-@pytest.mark.parametrize(("name", "change", "words"), BAD, ids=[f"{i}-{bad[2][:28]}" for i, bad in enumerate(BAD)])
+@pytest.mark.parametrize(
+    ("name", "change", "words"), BAD, ids=[f"{i}-{bad[2][:28]}" for i, bad in enumerate(BAD)]
+)
 def test_a_bad_value_is_refused_in_words(helm: str, name: str, change: dict[str, Any], words: str) -> None:
     """Nothing is rendered, and the sentence stands without Helm's chain of places around it."""
     done = template(helm, merged(values(CASES[name]), change))
@@ -73,7 +107,10 @@ def test_a_whole_new_pair_is_taken() -> None:
 
     given = values(Case(more=CASES["minimal"].more))
     for side, commit in (("target", "4" * 40), ("draft", "1e5" + "5" * 37)):
-        given["pair"][side] |= {"revision": commit, "content": {"commit": commit, "model.safetensors": "6" * 64}}
+        given["pair"][side] |= {
+            "revision": commit,
+            "content": {"commit": commit, "model.safetensors": "6" * 64},
+        }
     given["pair"]["hash"] = pair_id(given["pair"]["target"]["content"], given["pair"]["draft"]["content"])
     for helm in HELMS:
         assert template(helm, given).returncode == 0

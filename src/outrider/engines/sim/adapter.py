@@ -39,7 +39,8 @@ class SimEngine:
     ) -> LaunchPlan:
         """The command of the simulated engine under the stack's served name."""
         module = "outrider.engines.sim.server"
-        door = ("--host", host, "--port", str(port))
+        drain = str(max(0.0, stack.engine.shutdown_grace_s - 2))  # as vLLM's: its end comes before ours
+        door = ("--host", host, "--port", str(port), "--drain-s", drain)
         argv = (install.python, "-m", module, *door, "--model", stack.served_name)
         return LaunchPlan(
             argv=argv,
