@@ -1,7 +1,7 @@
 """Pods that end while clients read: processes as the manifests start them, told to stop as the kubelet does.
 
-The front runs with the rendered arguments; only its address, its keys' file and the engines' places are this machine's. Engines are
-simulated: the same door, and the drain that the plan gives them.
+The front runs with the rendered arguments; only its address, its keys' file and the engines' places are this machine's. Engines
+are simulated: the same door, and the drain that the plan gives them.
 """
 
 import hashlib

@@ -106,7 +106,12 @@ def render_command(
         return
     wish = Wish(given["front_image"], given["engine_image"], given["version"], given["split_lanes"])
     source = Source(given["facts"], given["offline"], need_hub=False)
-    values = values_of(shaped(load_stack(stack)), VllmEngine(), wish, source, _say)
+    loaded = load_stack(stack)
+    values = values_of(shaped(loaded), VllmEngine(), wish, source, _say)
+    if not loaded.serve.keys:
+        _say(
+            "[keys] no `serve.keys`: the chart refuses to open the door without (outrider key new), or name keys.existingSecret"
+        )
     text = HEAD + as_yaml(with_profiles(values, profiles))
     _put(manifests(text, release, namespace) if given["as_manifests"] else text, out)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -72,14 +73,16 @@ def _merged(below: Mapping[str, object], above: Mapping[str, object]) -> dict[st
 def manifests(values: str, release: str, namespace: str, helm: str | None = None) -> str:
     """What `helm template` makes of the chart with these values (YAML).
 
+    The program is `helm`, else $HELM_BIN, else the one on PATH.
+
     Raises:
         RenderError: there is no Helm, or it refuses the values; with its own words.
     """
-    program = helm or shutil.which("helm")
+    program = helm or os.environ.get("HELM_BIN") or shutil.which("helm")
     if program is None:
         raise RenderError(
             "manifests are made by Helm, and there is no `helm` on PATH",
-            hint="Install Helm 3.14 or later, or 4; or take the values: outrider render STACK -o values.yaml.",
+            hint="Install Helm 3 or 4, or name it: HELM_BIN=/path/to/helm. Values need none: outrider render STACK -o values.yaml.",
         )
     with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
         file.write(values)
