@@ -1,6 +1,7 @@
 # Everything a person runs here. `make` alone explains.
 VENV   ?= .venv
 BENCH_VENV ?= .venv-bench
+DEPLOY_VENV ?= .venv-deploy
 PYTHON ?= python3
 STACK  ?=
 OUTRIDER_PROMETHEUS ?= $(CURDIR)/.venv-prometheus/usr/bin/prometheus
@@ -9,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHON OUTRIDER_PROMETHEUS
 
 .DEFAULT_GOAL := help
-.PHONY: help engine dev train-env train-demo scale-demo bench-env bench-demo serve test lint acceptance bench-front docs lock format clean
+.PHONY: help engine dev train-env train-demo scale-demo bench-env bench-demo deploy-env deploy-test serve test lint acceptance bench-front docs lock format clean
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +26,12 @@ train-env:  ## The engine's environment and what `outrider train` needs beside i
 
 bench-env:  ## The load generator (aiperf) in an environment of its own (about 1.2 GB)
 	@scripts/install_bench.sh $(BENCH_VENV)
+
+deploy-env:  ## Helm 3 and 4, promtool and Kubernetes' schemas, in an environment of their own (about 250 MB, no vLLM)
+	@scripts/install_deploy.sh $(DEPLOY_VENV)
+
+deploy-test: deploy-env  ## The chart: rendered, linted, validated, its alerts fired, streams that survive a pod's end (no cluster)
+	OUTRIDER_DEPLOY_TEST=1 PATH="$(CURDIR)/$(DEPLOY_VENV)/bin:$$PATH" $(DEPLOY_VENV)/bin/python -m pytest tests/deploy
 
 serve: engine  ## Serve a real model with a draft on this machine (STACK=file.yaml for another stack)
 	@exec $(BIN)/outrider serve $(STACK)
@@ -69,4 +76,4 @@ lock: dev  ## Resolve requirements/*.txt anew (needs uv)
 	scripts/lock.sh
 
 clean:  ## Remove the virtual environment and caches of this checkout
-	rm -rf $(VENV) $(VENV).lock $(BENCH_VENV) $(BENCH_VENV).lock .venv-prometheus .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV).lock $(BENCH_VENV) $(BENCH_VENV).lock $(DEPLOY_VENV) $(DEPLOY_VENV).lock .venv-prometheus .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -13,6 +13,9 @@ from pathlib import Path
 import click
 
 from outrider.cli.main import COMMANDS, cli
+from outrider.deploy.dashboard import dashboard_file
+from outrider.deploy.render import CHART
+from outrider.deploy.slices import slices_file
 from outrider.stack import schema
 from outrider.telemetry import names
 from outrider.train.job import TrainJob
@@ -84,6 +87,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "stack.schema.json": schema_page,
     "stack.md": schema.markdown,
     "train-settings.md": settings_page,
+    str(CHART / "files" / "mig.yaml"): slices_file,
+    str(CHART / "files" / "dashboard.json"): dashboard_file,
 }
 
 
@@ -97,7 +102,7 @@ def main() -> int:
         elif not page.exists() or page.read_text(encoding="utf-8") != text:
             stale.append(name)
     for name in stale:
-        print(f"docs/{name} does not say what the code says: run `make docs`")
+        print(f"{DOCS / name} does not say what the code says: run `make docs`")
     return 1 if stale else 0
 
 

@@ -18,3 +18,7 @@ uv pip compile "${common[@]}" --override override.txt --override override-train.
   --no-emit-package torch --no-emit-package torchvision --no-emit-package torchaudio --output-file train.txt train.in
 # The load generator's own environment: nothing of vLLM's is in it.
 uv pip compile "${common[@]}" --output-file bench.txt bench.in
+# The chart's tests: the core, and Kubernetes' schemas.
+uv pip compile "${common[@]}" --constraint engine-cpu.txt --constraint dev.txt --output-file deploy.txt deploy.in ../pyproject.toml
+# The front's image: the core alone.
+uv pip compile "${common[@]}" --constraint engine-cpu.txt --output-file core.txt ../pyproject.toml

@@ -18,6 +18,11 @@ COMMANDS = {
         "serve_command",
         "Serve a target with its draft; the built-in stack without a file.",
     ),
+    "front": (
+        "outrider.cli.front",
+        "front_command",
+        "Listen for clients before engines that run elsewhere, as in a cluster.",
+    ),
     "check": (
         "outrider.cli.check",
         "check_command",
@@ -78,6 +83,11 @@ COMMANDS = {
         "scale_demo_command",
         "Show scale-out on this machine: a real Prometheus, engines as processes.",
     ),
+    "render": (
+        "outrider.cli.render",
+        "render_command",
+        "Turn a stack into Helm values or Kubernetes manifests.",
+    ),
     "key": ("outrider.cli.key", "key_command", "Make an API key and the hash that goes into the stack."),
 }
 
@@ -103,6 +113,7 @@ Exit codes:
   11   the engine, its weights, or a hub that does not answer
   12   a measurement that failed, or must not be believed
   13   a training that failed, or whose head is broken
+  14   values or manifests that cannot be rendered
   70   a fault of Outrider itself, with a traceback
   130  interrupted; bench, tune, forecast and train go on when repeated
 """

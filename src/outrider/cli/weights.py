@@ -7,19 +7,35 @@ from pathlib import Path
 import click
 
 from outrider.engines.vllm.adapter import VllmEngine
+from outrider.launch.placed import place_pair, read_expected
 from outrider.launch.prepare import resolved_draft, resolved_target
 from outrider.stack.load import load_stack
 
 
 @click.command("weights")
 @click.argument("stack", type=click.Path(path_type=Path, dir_okay=False), required=False)
-def weights_command(stack: Path | None) -> None:
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Put everything, hub models too, into DIRECTORY/target and DIRECTORY/draft instead.",
+)
+@click.option(
+    "--expect",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="With --into: the pair.json whose content ids every file must have.",
+)
+def weights_command(stack: Path | None, into: Path | None, expect: Path | None) -> None:
     """Fetch and convert the weights of STACK (the built-in one without a file), once, into your cache.
 
     Prints the folders the engine loads; of a hub id, the id: the engine fetches those itself. The cache is
     OUTRIDER_CACHE, else XDG_CACHE_HOME/outrider, else ~/.cache/outrider.
     """
     loaded = load_stack(stack)
+    if expect and not into:
+        raise click.UsageError("--expect goes with --into")
+    if into:
+        place_pair(loaded, VllmEngine(), into, read_expected(expect) if expect else None, _say)
+        return
     python = VllmEngine().find(loaded).python
     target = resolved_target(loaded, python, _say)
     click.echo(target)

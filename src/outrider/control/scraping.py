@@ -26,6 +26,14 @@ class EngineMetrics:
         """One restart of the engine."""
         self._metrics.counter(names.RESTARTS).inc()
 
+    def gone(self, engine: str) -> None:
+        """An engine that will not come back: its series end, so that no sum counts what it last said."""
+        self._epochs.pop(engine, None)
+        self._last.pop(engine, None)
+        for metric in names.TABLE:
+            if "engine" in metric.labels:
+                self._metrics.forget(metric, engine)
+
     def observe(self, engine: str, draft: str, counters: EngineCounters) -> None:
         """One scrape. Without the plugin's counts by draft, all drafts are the stack's draft."""
         last = self._last.get(engine)

@@ -36,7 +36,8 @@ class Busy:
 class Upstream:
     """One engine. `concurrency` is how many requests it is given at once; the front queues the rest.
 
-    `api_key` is sent to it and never shown. `in_flight` and the busy time are kept by the front.
+    `api_key` is sent to it and never shown. `lanes`: those whose requests it serves; none named: all. `draft`: what it runs
+    whatever is in force (`none`: it was started without one). `in_flight` and the busy time are kept by the front.
     """
 
     name: str
@@ -45,6 +46,8 @@ class Upstream:
     concurrency: int
     api_key: str = field(default="", repr=False)
     ready: bool = False
+    lanes: frozenset[str] = frozenset()
+    draft: str | None = None
     suspended_until_s: float = 0.0
     _busy: Busy = field(default_factory=Busy, repr=False)
     _by_draft: dict[str | None, Busy] = field(default_factory=dict, repr=False)
@@ -76,6 +79,10 @@ class Upstream:
         """The same of one draft that it has had."""
         return self._by_draft[draft].so_far_s(now_s)
 
+    def serves(self, lane: str) -> bool:
+        """Whether requests of this lane may be sent to it."""
+        return not self.lanes or lane in self.lanes
+
     def has_room(self, now_s: float) -> bool:
         """Whether a request may be dispatched to it now."""
         return self.ready and self.in_flight < self.concurrency and now_s >= self.suspended_until_s
@@ -93,6 +100,10 @@ class UpstreamSet:
 
     def __len__(self) -> int:
         return len(self._upstreams)
+
+    def get(self, name: str) -> Upstream | None:
+        """The engine of this name."""
+        return self._upstreams.get(name)
 
     def subscribe(self, callback: Callable[[], None]) -> None:
         """Call `callback` after every add, remove and change of readiness."""
@@ -116,9 +127,9 @@ class UpstreamSet:
             upstream.suspended_until_s = 0.0
             self._tell()
 
-    def pick(self, now_s: float) -> Upstream | None:
-        """The ready engine with the fewest requests in flight that has room; None when there is none."""
-        free = [upstream for upstream in self._upstreams.values() if upstream.has_room(now_s)]
+    def pick(self, now_s: float, lane: str) -> Upstream | None:
+        """The lane's ready engine with the fewest requests in flight that has room; None when there is none."""
+        free = [one for one in self._upstreams.values() if one.serves(lane) and one.has_room(now_s)]
         return min(free, key=lambda upstream: upstream.in_flight) if free else None
 
     def _tell(self) -> None:

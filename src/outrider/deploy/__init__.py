@@ -1,1 +1,1 @@
-"""From a stack to a cluster: what runs there, and how many of it."""
+"""From a stack to a cluster: the values of a Helm chart that is part of this package, and how many engines a load takes."""

@@ -189,7 +189,7 @@ class Fleet:
 
     def _pump(self) -> None:
         while not self.admission.empty:
-            upstream = self.upstreams.pick(self.now_s)
+            upstream = self.upstreams.pick(self.now_s, LANE)
             request = self.admission.take(self.now_s) if upstream else None
             if upstream is None or request is None:
                 return

@@ -15,6 +15,8 @@ from outrider.core.errors import Problem
 from outrider.stack.models import Stack
 from outrider.telemetry.scrape import Scrape
 
+LOOPBACK = "127.0.0.1"
+
 
 @dataclass(frozen=True, slots=True)
 class Install:
@@ -93,8 +95,13 @@ class Engine(Protocol):
         """Version and feature problems of this stack on this install (errors and warnings)."""
         ...
 
-    def plan(self, stack: Stack, install: Install, models: ResolvedModels, port: int) -> LaunchPlan:
-        """The launch plan. Raises EngineVersionRefused or UnsupportedFeature."""
+    def plan(
+        self, stack: Stack, install: Install, models: ResolvedModels, port: int, host: str = LOOPBACK
+    ) -> LaunchPlan:
+        """The launch plan. Raises EngineVersionRefused or UnsupportedFeature.
+
+        `host` is the address it listens on: loopback, but in a pod, where the kubelet and the front come from outside.
+        """
         ...
 
     def stamp(self, draft: str) -> Mapping[str, object]:

@@ -12,7 +12,7 @@ Time is handed in; nothing here waits, sends or starts. The rules:
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import takewhile
 from typing import Generic, Protocol, TypeVar
 
@@ -83,7 +83,7 @@ class Admission(Generic[T]):
         self._lanes: dict[str, _Lane[T]] = {name: _Lane(rule) for name, rule in lanes.items()}
         self._window_s = window_s
         self._running: dict[str, int] = {}
-        self._waits: deque[tuple[float, float]] = deque()
+        self._waits: deque[tuple[float, float, str]] = deque()  # dispatched, arrived, lane
 
     def offer(self, ticket: T) -> None:
         """Queue a request. Call `take` while there is room, then refuse what `overflow` returns."""
@@ -98,9 +98,11 @@ class Admission(Generic[T]):
         queue.discard(victim)
         return victim
 
-    def take(self, now_s: float) -> T | None:
-        """The ticket whose turn it is, now running; None when nobody may run."""
-        for lane in self._lanes.values():
+    def take(self, now_s: float, lanes: Collection[str] | None = None) -> T | None:
+        """The ticket (of these lanes, if named) whose turn it is, now running; None when nobody may run."""
+        for name, lane in self._lanes.items():
+            if lanes is not None and name not in lanes:
+                continue
             for ticket in lane.heads():
                 running = self._running.get(ticket.key, 0)
                 if ticket.limit is not None and running >= ticket.limit:
@@ -109,7 +111,7 @@ class Admission(Generic[T]):
                 if ticket.key in lane.turns:
                     lane.turns.move_to_end(ticket.key)
                 self._running[ticket.key] = running + 1
-                self._waits.append((now_s, ticket.arrived_s))
+                self._waits.append((now_s, ticket.arrived_s, ticket.lane))
                 self._forget(now_s)
                 return ticket
         return None
@@ -161,16 +163,17 @@ class Admission(Generic[T]):
         """Tickets of a key taken and not given back."""
         return self._running.get(key, 0)
 
-    def queue_wait_ms(self, now_s: float) -> float:
-        """The gauge the autoscaler reads."""
+    def queue_wait_ms(self, now_s: float, only: str | None = None) -> float:
+        """The gauge the autoscaler reads: of all lanes, or of one."""
         self._forget(now_s)
-        waits = [dispatched_s - arrived_s for dispatched_s, arrived_s in self._waits]
+        waits = [gone_s - came_s for gone_s, came_s, lane in self._waits if only in (None, lane)]
         p90 = percentile(waits, 90) if waits else 0.0
-        return max(p90, self.oldest_s(now_s)) * 1e3
+        return max(p90, self.oldest_s(now_s, only)) * 1e3
 
-    def oldest_s(self, now_s: float) -> float:
-        """The age of the oldest ticket that waits; 0 where none does."""
-        heads = (ticket for lane in self._lanes.values() for ticket in lane.heads())
+    def oldest_s(self, now_s: float, only: str | None = None) -> float:
+        """The age of the oldest ticket that waits (in one lane, if named); 0 where none does."""
+        lanes = [lane for name, lane in self._lanes.items() if only in (None, name)]
+        heads = (ticket for lane in lanes for ticket in lane.heads())
         return max((now_s - ticket.arrived_s for ticket in heads), default=0.0)
 
     def _forget(self, now_s: float) -> None:

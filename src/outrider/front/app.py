@@ -200,6 +200,11 @@ class App:
         metrics.gauge(names.RUNNING).set(len(dispatcher.running))
         for lane in self.settings.lanes:
             metrics.gauge(names.WAITING, lane).set(dispatcher.admission.waiting(lane))
+            running = sum(exchange.lane == lane for exchange in dispatcher.running)
+            metrics.gauge(names.LANE_RUNNING, lane).set(running)
+            wait_ms = dispatcher.admission.queue_wait_ms(dispatcher.now(), lane)
+            metrics.gauge(names.LANE_QUEUE_WAIT, lane).set(wait_ms / 1e3)
+            metrics.gauge(names.ENGINES_READY, lane).set(dispatcher.engines_ready(lane))
         metrics.gauge(names.QUEUE_WAIT_MS).set(dispatcher.admission.queue_wait_ms(dispatcher.now()))
         metrics.gauge(names.CONNECTIONS).set(len(self.connections))
         metrics.gauge(names.READY).set(self.ready()[0])

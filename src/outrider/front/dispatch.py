@@ -69,12 +69,19 @@ class Dispatcher:
         """Dispatch as long as there is room and somebody whose turn it is."""
         now_s = self.now()
         while not self.admission.empty:
-            upstream = self._upstreams.pick(now_s)
-            exchange = self.admission.take(now_s) if upstream else None
-            if upstream is None or exchange is None:
+            room: dict[str, Upstream] = {}
+            for lane in self.settings.lanes:
+                if self.admission.waiting(lane) and (upstream := self._upstreams.pick(now_s, lane)):
+                    room[lane] = upstream
+            exchange = self.admission.take(now_s, room)
+            if exchange is None:
                 return
             self.running.add(exchange)
-            exchange.dispatch(upstream, now_s)
+            exchange.dispatch(room[exchange.lane], now_s)
+
+    def engines_ready(self, lane: str) -> int:
+        """Engines that this lane's requests may be sent to."""
+        return sum(upstream.ready and upstream.serves(lane) for upstream in self._upstreams)
 
     def stamp(self, draft: str | None) -> tuple[str, ...]:
         """The members that make the engine run a request with this draft; none for None."""

@@ -119,9 +119,9 @@ class Exchange:
     # ---- to the engine
 
     def dispatch(self, upstream: Upstream, now_s: float) -> None:
-        """Send it to `upstream`, stamped with the draft in force."""
+        """Send it to `upstream`, stamped with the draft in force, or the one that the engine always runs."""
         dispatcher = self._dispatcher
-        draft = dispatcher.draft.next() if self.asked.route.stamped else None
+        draft = (upstream.draft or dispatcher.draft.next()) if self.asked.route.stamped else None
         upstream.begin(now_s, draft)
         self._upstream = upstream
         self._draft = draft

@@ -17,6 +17,7 @@ from outrider.stack.head_rows import WEIGHTS, TargetWeights
 from outrider.stack.read_facts import parse_json
 from outrider.stack.weights_cache import Progress
 
+LOADED = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"]
 INDEX = "model.safetensors.index.json"
 _SHARD = re.compile(r"(?!\.)[\w.-]+\.safetensors")
 
@@ -41,6 +42,27 @@ def hub_weights(model: str, revision: str | None, progress: Progress) -> TargetW
         return folder
 
     return fetch
+
+
+def whole_model(model: str, revision: str | None, folder: Path) -> None:
+    """All files of a hub model that an engine loads, into `folder`: no pickled weights, no code. Raises WeightsError."""
+    from huggingface_hub import snapshot_download  # noqa: PLC0415
+
+    from outrider.stack.hub import endpoint, is_offline  # noqa: PLC0415
+
+    try:
+        snapshot_download(
+            model,
+            revision=revision,
+            local_dir=folder,
+            local_files_only=is_offline(),
+            endpoint=endpoint(),
+            allow_patterns=LOADED,
+        )
+    except Exception as error:  # as above
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        hint = "Is the hub reachable from here, and may HF_TOKEN read the model?"
+        raise WeightsError(f"{model} cannot be fetched: {reason}", hint=hint) from error
 
 
 def _download(model: str, name: str, revision: str | None) -> Path:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
+from textwrap import indent
 
 from pydantic import BaseModel, ValidationError
 
 from outrider.core.errors import Problem, StackError
 from outrider.stack.fields import judge_sections, sections_of
-from outrider.stack.models import Draft, Engine, Forecast, Serve, Stack, Target
+from outrider.stack.models import ApiKey, Draft, Engine, Forecast, Serve, Stack, Target
 from outrider.stack.old_names import judge_old_names
 from outrider.stack.policy import Policy
 from outrider.stack.sentences import sentence
@@ -94,6 +95,23 @@ def load_stack_text(text: str, name: str) -> Stack:
         StackError: with every problem, in file order.
     """
     return usable(_read(text, name))
+
+
+def load_keys(path: Path) -> list[ApiKey]:
+    """The API keys in a file that holds a list like `serve.keys`.
+
+    Raises:
+        StackError: the file cannot be read, or holds something else; keys are not repeated in the message.
+    """
+    try:
+        raw = path.read_bytes()[: MAX_BYTES + 1].decode("utf-8")
+        given = read_document(f"keys:\n{indent(raw, '  ')}", str(path)).value
+        listed = given["keys"] if isinstance(given, dict) else None
+        keys = [ApiKey.model_validate(one) for one in listed or ()]
+    except (OSError, UnicodeDecodeError, ValidationError, TypeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no list like `serve.keys`"
+        raise StackError(f"{path} cannot be used: {reason}.", hint="`outrider key new` prints one.") from None
+    return keys
 
 
 def usable(reading: Reading) -> Stack:

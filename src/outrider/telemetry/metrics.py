@@ -56,10 +56,12 @@ class Metrics:
         """The histogram, or its child for these label values."""
         return cast(Histogram, self._child(metric, labels))
 
-    def forget(self, metric: Metric) -> None:
-        """Drop all children of a gauge: label values that are no longer true."""
-        self._metrics[metric.name].clear()
-        self._children = {key: child for key, child in self._children.items() if key[0] != metric.name}
+    def forget(self, metric: Metric, first: str | None = None) -> None:
+        """Drop the metric's children, or those whose first label is `first`: label values that are no longer true."""
+        gone = [key for key in self._children if key[0] == metric.name and first in (None, *key[1:2])]
+        for key in gone:
+            self._metrics[metric.name].remove(*key[1:])
+            del self._children[key]
 
     def render(self) -> bytes:
         """Prometheus' text form."""

@@ -59,6 +59,27 @@ QUEUE_WAIT_MS = Metric(
     "milliseconds",
     "The larger of the p90 queue wait of requests dispatched in the last 60 s and the age of the oldest one waiting.",
 )
+LANE_QUEUE_WAIT = Metric(
+    "outrider_lane_queue_wait_seconds",
+    "gauge",
+    "seconds",
+    "As queue_wait_ms, of one lane: what a lane with engines of its own is scaled by.",
+    ("lane",),
+)
+LANE_RUNNING = Metric(
+    "outrider_lane_requests_running",
+    "gauge",
+    "requests",
+    "Requests of the lane dispatched to an engine and not ended.",
+    ("lane",),
+)
+ENGINES_READY = Metric(
+    "outrider_engines_ready",
+    "gauge",
+    "engines",
+    "Engines that the lane's requests may be sent to.",
+    ("lane",),
+)
 TTFT = Metric(
     "outrider_time_to_first_token_seconds",
     "histogram",

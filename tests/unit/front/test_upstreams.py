@@ -17,15 +17,25 @@ def test_the_least_busy_ready_engine_with_room_is_picked() -> None:
         for _ in range(in_flight):
             upstream.begin(0.0)
         upstreams.add(upstream)
-    picked = upstreams.pick(0.0)
+    picked = upstreams.pick(0.0, "batch")
     assert picked is not None
     assert picked.name == "b"
     picked.suspended_until_s = 5.0
-    assert getattr(upstreams.pick(0.0), "name", None) == "a"
-    assert upstreams.pick(5.0) is picked
+    assert getattr(upstreams.pick(0.0, "batch"), "name", None) == "a"
+    assert upstreams.pick(5.0, "batch") is picked
     upstreams.remove("a")
     upstreams.remove("b")
-    assert upstreams.pick(9.0) is None
+    assert upstreams.pick(9.0, "batch") is None
+
+
+def test_a_lane_gets_its_own_engines_and_those_of_all_lanes() -> None:
+    """An engine that names no lanes serves every lane; one that names some, those alone."""
+    upstreams = UpstreamSet()
+    upstreams.add(Upstream("batch", "h", 1, 1, ready=True, lanes=frozenset({"batch"})))
+    assert upstreams.pick(0.0, "interactive") is None
+    assert getattr(upstreams.pick(0.0, "batch"), "name", None) == "batch"
+    upstreams.add(Upstream("all", "h", 1, 1, ready=True))
+    assert getattr(upstreams.pick(0.0, "interactive"), "name", None) == "all"
 
 
 def test_changes_are_told() -> None:

@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 
 from outrider.core.acceptance import SpecCounters
 from outrider.core.errors import Problem
-from outrider.engines.base import EngineCounters, Install, LaunchPlan, RequestAcceptance, ResolvedModels
+from outrider.engines.base import (
+    LOOPBACK,
+    EngineCounters,
+    Install,
+    LaunchPlan,
+    RequestAcceptance,
+    ResolvedModels,
+)
 from outrider.stack.models import Stack
 from outrider.telemetry.scrape import Scrape
 
@@ -27,14 +34,18 @@ class SimEngine:
         """Nothing to refuse."""
         return ()
 
-    def plan(self, stack: Stack, install: Install, models: ResolvedModels, port: int) -> LaunchPlan:
+    def plan(
+        self, stack: Stack, install: Install, models: ResolvedModels, port: int, host: str = LOOPBACK
+    ) -> LaunchPlan:
         """The command of the simulated engine under the stack's served name."""
         module = "outrider.engines.sim.server"
-        argv = (install.python, "-m", module, "--port", str(port), "--model", stack.served_name)
+        drain = str(max(0.0, stack.engine.shutdown_grace_s - 2))  # as vLLM's: its end comes before ours
+        door = ("--host", host, "--port", str(port), "--drain-s", drain)
+        argv = (install.python, "-m", module, *door, "--model", stack.served_name)
         return LaunchPlan(
             argv=argv,
             env={},
-            host="127.0.0.1",
+            host=host,
             port=port,
             key_variable="OUTRIDER_SIM_KEY",
             health_path="/health",

@@ -306,8 +306,8 @@ class Connection(asyncio.Protocol):
         return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-async def serve(script: Script, host: str, port: int, key: str) -> None:
-    """Serve until SIGTERM or SIGINT; prints the port once it listens."""
+async def serve(script: Script, host: str, port: int, key: str, drain_s: float) -> None:
+    """Serve until SIGTERM or SIGINT, then finish what runs within `drain_s`; prints the port once it listens."""
     loop = asyncio.get_running_loop()
     simulation = Simulation(script, key)
     server = await loop.create_server(lambda: Connection(simulation), host, port, backlog=2048)
@@ -317,6 +317,9 @@ async def serve(script: Script, host: str, port: int, key: str) -> None:
         loop.add_signal_handler(number, stop.set)
     await stop.wait()
     server.close()
+    until = loop.time() + drain_s
+    while simulation.running and loop.time() < until:
+        await asyncio.sleep(0.02)
 
 
 def main() -> None:
@@ -324,13 +327,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Simulated engine for tests of the front.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
+    parser.add_argument(
+        "--drain-s", type=float, default=0.0, help="at SIGTERM, answers under way get this long"
+    )
     for field in fields(Script):
         kind = type(field.default)
         convert = kind if kind is not bool else lambda text: text == "true"
         parser.add_argument("--" + field.name.replace("_", "-"), type=convert, default=field.default)
     flags = vars(parser.parse_args())
-    host, port = flags.pop("host"), flags.pop("port")
-    uvloop.run(serve(Script(**flags), host, port, os.environ.get(KEY_VARIABLE, "")))
+    host, port, drain_s = (flags.pop(name) for name in ("host", "port", "drain_s"))
+    uvloop.run(serve(Script(**flags), host, port, os.environ.get(KEY_VARIABLE, ""), drain_s))
 
 
 if __name__ == "__main__":

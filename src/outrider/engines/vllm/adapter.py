@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from outrider.core.errors import EngineVersionRefused, Problem, UnsupportedFeature
-from outrider.engines.base import EngineCounters, Install, LaunchPlan, RequestAcceptance, ResolvedModels
+from outrider.engines.base import (
+    LOOPBACK,
+    EngineCounters,
+    Install,
+    LaunchPlan,
+    RequestAcceptance,
+    ResolvedModels,
+)
 from outrider.engines.vllm import find, judge, metrics, plan, switch
 from outrider.stack.models import Stack
 from outrider.telemetry.scrape import Scrape
@@ -26,14 +33,16 @@ class VllmEngine:
         """Version and feature problems of this stack on this install."""
         return judge.judge(stack, install)
 
-    def plan(self, stack: Stack, install: Install, models: ResolvedModels, port: int) -> LaunchPlan:
+    def plan(
+        self, stack: Stack, install: Install, models: ResolvedModels, port: int, host: str = LOOPBACK
+    ) -> LaunchPlan:
         """The launch plan, with the warnings of `judge`. Raises EngineVersionRefused or UnsupportedFeature."""
         problems = judge.judge(stack, install)
         for problem in problems:
             if problem.severity == "error":
                 refused = EngineVersionRefused if problem.rule == "engine-version" else UnsupportedFeature
                 raise refused(problem.message, hint=problem.hint)
-        return plan.launch_plan(stack, install, models, port, tuple(problems))
+        return plan.launch_plan(stack, install, models, (host, port), tuple(problems))
 
     def stamp(self, draft: str) -> Mapping[str, object]:
         """`vllm_xargs`, which reaches scheduler and workers with the request; a vLLM without our plugin ignores it.

