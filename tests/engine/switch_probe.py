@@ -30,7 +30,9 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         prompts, params = [], []
         for one in batch:
             ids = said.get(one.get("follows"), []) + tokenizer.encode(one["prompt"])
-            prompts.append({"prompt_token_ids": ids} | ({"cache_salt": one["salt"]} if one.get("salt") else {}))
+            prompts.append(
+                {"prompt_token_ids": ids} | ({"cache_salt": one["salt"]} if one.get("salt") else {})
+            )
             given = {"temperature": 0.0, "ignore_eos": True, **one["params"]}
             if "structured" in given:
                 given["structured_outputs"] = StructuredOutputsParams(**given.pop("structured"))
