@@ -166,8 +166,7 @@ def run(stack: Stack, draft: str | None, batches: dict[str, Batch], speculative:
     }
     lock = Path(tempfile.gettempdir()) / "outrider-engine.lock"
     with tempfile.TemporaryDirectory() as folder, lock.open("w") as alone:
-        if "OUTRIDER_ENGINE_LOCKED" not in os.environ:
-            fcntl.flock(alone, fcntl.LOCK_EX)
+        fcntl.flock(alone, fcntl.LOCK_EX)
         result = Path(folder) / "result.json"
         command = [sys.executable, switch_probe.__file__, json.dumps(job), str(result)]
         done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=500, check=False)
@@ -367,7 +366,7 @@ def test_preempted_requests(tight: Run, plain: Run) -> None:
 
 
 def test_untouched_without_a_policy(untouched: Run, eagle3: Run, plain: Run) -> None:
-    """`policy: off`: no line of the switch, no counter by draft; with the switch and nothing to do, the same drafts to the token."""
+    """`policy: off`: no line of the switch, no counter by draft. With the switch and nothing to do: the same drafts."""
     assert "each request has its own draft" not in untouched.log
     assert "each request has its own draft" in eagle3.log
     assert "outrider_vllm_" not in untouched.last
