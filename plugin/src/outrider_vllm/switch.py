@@ -116,8 +116,9 @@ class Head:
         self._room = self._plain_fits(metadata)
         if self._room or metadata is None:
             return self._room
+        limit: int = self._runner.effective_drafter_max_model_len
         needed: int = metadata.max_seq_len + self._runner.drafter.net_num_new_slots_per_request
-        return needed <= self._runner.effective_drafter_max_model_len
+        return needed <= limit
 
     def propose(self, num_speculative_tokens: int, **asked: Any) -> Any:
         """The drafts of the batch: [rows, K] where all are the head's, else a list a row, empty where there is none."""
