@@ -1,11 +1,11 @@
-"""Break a head's acceptance while the server runs, mend it, and see the draft go head -> n-gram -> head: real engine, real weights.
+"""Break a head's acceptance while the server runs, mend it, and see the draft go head -> n-gram -> head.
 
-    python examples/fallback/run.py                # about four minutes on two cores
+    python examples/fallback/run.py                # about three minutes on two cores
     python examples/fallback/run.py --stack my-stack.yaml --known my.jsonl --unknown other.jsonl
 
 The head's acceptance is broken by traffic that it does not know, as users do. Every prompt is answered greedily in float32, so
-its text must be the same with every draft. Exits 1 unless the head's acceptance was broken, the draft went head -> n-gram -> head, and
-no request failed or changed. Standard library only; `outrider` is looked for beside this Python.
+its text must be the same with every draft. Exits 1 unless the head's acceptance was broken, the draft went head -> n-gram ->
+head, and no request failed or changed. Standard library only; `outrider` is looked for beside this Python.
 """
 
 from __future__ import annotations
@@ -157,11 +157,15 @@ def run(server: Server, known: list[str], unknown: list[str]) -> list[str]:
         print(f"traffic that it does not know:   n-gram after {took_s:.0f} s and {requests} requests: {why}")
         time.sleep(5)
     if not left or requests > LEFT_WITHIN_REQUESTS:
-        wrong.append(f"the head was not left within {LEFT_WITHIN_S:.0f} s and {LEFT_WITHIN_REQUESTS} requests")
+        wrong.append(
+            f"the head was not left within {LEFT_WITHIN_S:.0f} s and {LEFT_WITHIN_REQUESTS} requests"
+        )
     began = time.monotonic()
     with traffic.of(known):
         back = until(server, head, BACK_WITHIN_S)
-        print(f"traffic that it knows again:     {head} after {time.monotonic() - began:.0f} s: {server.speculation()['why']}")
+        print(
+            f"traffic that it knows again:     {head} after {time.monotonic() - began:.0f} s: {server.speculation()['why']}"
+        )
         time.sleep(3)
     if not back:
         wrong.append(f"the head was not back within {BACK_WITHIN_S:.0f} s")
@@ -169,7 +173,9 @@ def run(server: Server, known: list[str], unknown: list[str]) -> list[str]:
     if went != ["ngram", head]:
         wrong.append(f"the draft went {head} -> {' -> '.join(went) or 'nowhere'}")
     print(f"{traffic.asked} requests, {len(traffic.failed)} failed, {len(traffic.changed)} changed")
-    wrong += [f"failed: {text}" for text in traffic.failed[:5]] + [f"changed: {text}" for text in traffic.changed[:5]]
+    wrong += [f"failed: {text}" for text in traffic.failed[:5]] + [
+        f"changed: {text}" for text in traffic.changed[:5]
+    ]
     return wrong
 
 
@@ -180,10 +186,14 @@ def prompts_of(path: Path) -> list[str]:
 
 def main() -> None:
     """Start, run, judge."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--stack", type=Path, default=HERE / "stack.yaml")
     parser.add_argument("--known", type=Path, default=HERE / "known.jsonl", help="prompts of the head's kind")
-    parser.add_argument("--unknown", type=Path, default=HERE / "unknown.jsonl", help="prompts that it does not know")
+    parser.add_argument(
+        "--unknown", type=Path, default=HERE / "unknown.jsonl", help="prompts that it does not know"
+    )
     parser.add_argument("--log", type=Path, default=Path("fallback.log"), help="the server's log")
     flags = parser.parse_args()
     server = Server(flags.stack, flags.log)

@@ -42,12 +42,15 @@ def check() -> str:
     from vllm import __version__  # noqa: PLC0415  (only now: before, nothing may be imported)
     from vllm.platforms import current_platform  # noqa: PLC0415
 
-    from outrider_vllm import cpu, faults  # noqa: PLC0415
+    from outrider_vllm import cpu, faults, switch  # noqa: PLC0415
 
     assert not faults.counts, f"faults while arming: {dict(faults.counts)}"
     due = current_platform.is_cpu() and cpu.has_faults(__version__)
     hook = type(current_platform).register_triton_kernel_overrides if due else None
     assert getattr(hook, "outrider", False) == due, "armed where it must not be, or not where it must"
+    if current_platform.is_cpu() and cpu.minor(__version__) in switch.SEEN_IN:
+        import outrider_vllm.scheduler  # noqa: PLC0415
+        import outrider_vllm.worker  # noqa: PLC0415, F401
     return f"outrider-vllm beside vLLM {__version__}: {'armed' if due else 'nothing to mend'}"
 
 

@@ -1,8 +1,8 @@
-"""One engine, run to its end in a process of its own: ``python switch_probe.py '{job}' RESULT`` writes JSON.
+"""One engine, run to its end in its own process: ``python switch_probe.py '{job}' RESULT`` writes JSON.
 
-Job: ``engine`` (arguments of vLLM's LLM), ``batches``: a list of lists of requests, each with ``prompt`` (text), ``draft``
-(None: not stamped), ``salt``, ``params``. A batch is run together, one after the other; with ``follows`` a request's prompt is
-that of an earlier one, its answer, and the text given: a conversation.
+Job: ``engine`` (arguments of vLLM's LLM), ``batches``: a list of lists of requests, each with ``prompt`` (text), ``draft`` (None:
+not stamped), ``salt``, ``params``. The requests of a batch run together. One that ``follows`` another, by its ``name``, goes on
+from that one's answer: a conversation.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def put_in(runner: Any, version: str, ngram: tuple[int, int]) -> frozenset[str]:
     draft = server_draft(runner.speculative_config)
     if draft not in HEADS | {"ngram"}:
         raise Unswitchable(f"method {draft} was not tried")
-    _expect(runner, ("requests", "input_batch", "_input_fits_in_drafter"))
+    _expect(runner, ("requests", "input_batch", "_input_fits_in_drafter", "effective_drafter_max_model_len"))
     _expect(runner.input_batch, ("req_ids", "token_ids_cpu"))
     asked = set(inspect.signature(drafter.propose).parameters)
     if missing := (_HEAD_ASKED if draft in HEADS else _NGRAM_ASKED) - asked:
@@ -63,12 +63,12 @@ def put_in(runner: Any, version: str, ngram: tuple[int, int]) -> frozenset[str]:
     if draft == "ngram":
         drafter.propose = ngram_only(runner, drafter.propose)
     else:
+        _expect(drafter, ("net_num_new_slots_per_request", "_enable_probabilistic_draft_probs"))
         if drafter._enable_probabilistic_draft_probs:
             raise Unswitchable("sampled drafts need a distribution, which an n-gram has not")
         head = Head(runner, draft, ngram)
         drafter.propose = head.propose
-        if not drafter.needs_extra_input_slots:
-            runner._input_fits_in_drafter = head.fits
+        runner._input_fits_in_drafter = head.fits
     return answered(draft)
 
 
@@ -107,12 +107,18 @@ class Head:
         self._room = True
 
     def fits(self, metadata: Any) -> bool:
-        """Also where a draft would reach past the context: there the head reads all the same, so that no row has a hole.
+        """Whether the head is asked: also where a draft would reach past the context. There it reads and drafts nothing.
 
-        Alone, the engine leaves the head out for the whole batch as long as one request is that near to its context's end.
+        Alone, the engine leaves the head out for the whole batch while one request is that near to its context's end, which
+        leaves a hole in what the head has read of every other. A draft model and P-EAGLE need room for what they add
+        themselves; in the last steps before the end they are left out still.
         """
         self._room = self._plain_fits(metadata)
-        return metadata is not None
+        if self._room or metadata is None:
+            return self._room
+        limit: int = self._runner.effective_drafter_max_model_len
+        needed: int = metadata.max_seq_len + self._runner.drafter.net_num_new_slots_per_request
+        return needed <= limit
 
     def propose(self, num_speculative_tokens: int, **asked: Any) -> Any:
         """The drafts of the batch: [rows, K] where all are the head's, else a list a row, empty where there is none."""

@@ -7,7 +7,7 @@ import pytest
 from outrider.core.acceptance import SpecCounters
 from outrider.engines.base import RequestAcceptance
 from outrider.engines.vllm.metrics import counters, request_acceptance, unknown_names
-from outrider.telemetry.scrape import parse
+from outrider.telemetry.scrape import lean, parse
 
 PAGE = """
 # TYPE vllm:spec_decode_num_drafts counter
@@ -138,3 +138,30 @@ def test_steps_are_never_less_than_drafts() -> None:
 def test_no_acceptance_where_the_engine_is_silent(chunk: dict[str, object]) -> None:
     """Null, missing or malformed metrics are None, not zeros."""
     assert request_acceptance(chunk) is None
+
+
+def test_the_plugins_counters_are_by_draft() -> None:
+    """The page that the plugin writes is read back: counts and positions of each draft under its name, nothing of vLLM's."""
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    from outrider_vllm.counters import Counts, Page
+
+    registry = CollectorRegistry()
+    with TemporaryDirectory() as folder:
+        registry.register(Page(Path(folder)))  # type: ignore[arg-type]
+        assert counters(parse(generate_latest(registry))).by_draft == {}
+        one, other = (Counts(Path(folder) / f"{name}.counts", create=True) for name in "ab")
+        one.add("eagle3", 5, 3)
+        one.add("eagle3", 5, 0)
+        other.add("eagle3", 4, 1)
+        other.add("ngram", 2, 2)
+        found = counters(parse(lean(generate_latest(registry))))
+    assert found.by_draft == {
+        "eagle3": SpecCounters(3, 14, 4, (2, 1, 1)),
+        "ngram": SpecCounters(1, 2, 2, (1, 1)),
+    }
+    assert found.spec == SpecCounters()
+    assert unknown_names(parse(generate_latest(registry))) == ()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from outrider.engines.base import LaunchPlan, ResolvedModels
+from outrider.engines.base import Install, LaunchPlan, ResolvedModels
+from outrider.engines.vllm import switch
 from outrider.engines.vllm.adapter import VllmEngine
 from outrider.engines.vllm.extra_args import refused_extra_args
+from outrider_vllm import drafts
 from tests.unit.engines.vllm_stacks import CPU, CUDA, FOLDER, FOLDERS, stack
 
 HUB = ResolvedModels("org/target", "c0ffee", "org/head", "beef")
@@ -45,8 +48,16 @@ def test_whole_command_of_the_embedded_kind() -> None:
         "--speculative-config",
         '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 2, "prompt_lookup_max": 4}',
         *("--per-request-spec-decode-metrics", "summary"),
+        *("--worker-cls", "outrider_vllm.worker.SwitchWorker"),
+        *("--scheduler-cls", "outrider_vllm.scheduler.CountingScheduler"),
     )
-    assert plan.env == {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "OUTRIDER_VLLM": "1"}
+    assert plan.env == {
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "OUTRIDER_VLLM": "1",
+        "OUTRIDER_VLLM_SWITCH": "2,4",
+    }
+    assert plan.drafts == ("ngram", "off")
     assert (plan.base_url, plan.health_path, plan.metrics_path) == (
         "http://127.0.0.1:1234",
         "/health",
@@ -179,6 +190,55 @@ def test_extra_args_and_env_come_last() -> None:
 
 def test_the_stamp_is_the_plugins() -> None:
     """The adapter stamps under the very key that the plugin reads."""
-    from outrider_vllm import drafts
-
     assert VllmEngine().stamp("ngram") == {"vllm_xargs": {drafts.STAMP: "ngram"}}
+
+
+def test_what_the_head_reads_is_cached_apart() -> None:
+    """The stamps of drafts that the head reads carry the salt, the others none; which and what are the plugin's."""
+    assert switch.READ_BY_HEAD == drafts.READ_BY_HEAD
+    assert switch.SALT == drafts.SALT
+    salted = {name for name in drafts.NAMES if VllmEngine().stamp(name).get("cache_salt") == drafts.SALT}
+    assert salted == drafts.READ_BY_HEAD
+    assert all("cache_salt" not in VllmEngine().stamp(name) for name in drafts.NAMES - salted)
+
+
+@pytest.mark.parametrize("method", ["eagle3", "p-eagle", "draft-model", "ngram"])
+def test_requests_can_be_stamped_with_what_the_plugin_answers(method: str) -> None:
+    """The plan's drafts are those that the plugin answers on a server of this method, the stack's first."""
+    model = {} if method == "ngram" else {"model": "x"}
+    plan = VllmEngine().plan(stack(draft={"method": method, **model}), CPU, FOLDERS, 1)
+    assert plan.drafts[0] == method
+    assert set(plan.drafts) == drafts.answered(method)
+    assert dict(plan.notes) == {}
+
+
+@pytest.mark.parametrize(
+    ("sections", "install", "why"),
+    [
+        ({"policy": {"enabled": False}}, CPU, "policy: off"),
+        ({"draft": {"method": "none"}}, CPU, "method none"),
+        ({"draft": {"method": "suffix"}}, CPU, "method suffix"),
+        ({"engine": {"tensor_parallel": 2}}, CPU, "tensor parallelism"),
+        ({}, replace(CPU, version="0.31.0"), "0.31.0"),
+        ({}, CUDA, "0.26.0"),
+        ({}, replace(CUDA, plugin=True), "0.26.0"),
+    ],
+)
+def test_without_the_switch_the_command_knows_nothing_of_it(
+    sections: dict[str, dict[str, object]], install: Install, why: str
+) -> None:
+    """Off, untried or impossible: the engine's plain classes, no variable, no drafts to choose from, and a word why."""
+    asked = stack(**{"draft": {"method": "ngram"}, **sections})
+    plan = VllmEngine().plan(asked, install, FOLDER, 1)
+    assert not any("outrider_vllm" in argument for argument in plan.argv)
+    assert "OUTRIDER_VLLM_SWITCH" not in plan.env
+    assert plan.drafts == ()
+    assert plan.notes["drafts"]
+    if install.plugin:
+        assert why in plan.notes["drafts"]
+
+
+def test_the_length_of_n_grams_reaches_the_plugin() -> None:
+    """A head's server looks for the n-grams that the stack describes."""
+    draft: dict[str, object] = {"method": "eagle3", "model": "x", "ngram": {"min_tokens": 3, "max_tokens": 7}}
+    assert VllmEngine().plan(stack(draft=draft), CPU, FOLDERS, 1).env["OUTRIDER_VLLM_SWITCH"] == "3,7"

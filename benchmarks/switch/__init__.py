@@ -1,0 +1,1 @@
+"""What the switch of drafts inside vLLM costs: an idle switch against the plain engine, `off` against no speculation."""
