@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from outrider.control.upstreams import DraftInForce, UpstreamSet
-from outrider.core.errors import EngineStartFailed, MeasurementError
+from outrider.core.errors import MeasurementError
 from outrider.deploy.scale_demo.chart import render_chart
 from outrider.deploy.scale_demo.document import PhaseInfo, Sample, ScaleRun
 from outrider.deploy.scale_demo.prometheus import configuration, find, labels_of
@@ -102,7 +102,7 @@ def test_without_prometheus_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPat
     """Before anything is started."""
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("OUTRIDER_PROMETHEUS", raising=False)
-    with pytest.raises(EngineStartFailed) as caught:
+    with pytest.raises(MeasurementError) as caught:
         find()
     assert "make scale-demo" in caught.value.hint
 

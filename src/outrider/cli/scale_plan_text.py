@@ -134,9 +134,10 @@ def _told(found: Outcome, gpus: int) -> Iterator[str]:
         f"{found.arrived:,} requests: {found.served:,} served, {found.queue_full:,} refused (queue full), "
         f"{found.queue_timeout:,} timed out, {found.under_way:,} under way at the end"
     )
+    p50, p90, p99 = _ms(found.wait_p50_ms), _ms(found.wait_p90_ms), _ms(found.wait_p99_ms)
     yield (
-        f"queue wait of all: p50 {_ms(found.wait_p50_ms)}, p90 {_ms(found.wait_p90_ms)}, p99 {_ms(found.wait_p99_ms)}; the gauge "
-        f"at most {_ms(found.worst_ms)}, over target for {_time(found.over_target_s)}"
+        f"queue wait of those dispatched: p50 {p50}, p90 {p90}, p99 {p99}; the gauge at most {_ms(found.worst_ms)}, over target "
+        f"for {_time(found.over_target_s)}"
     )
     yield f"replicas at most {found.most_replicas}; {found.replica_hours * gpus:,.2f} GPU-hours"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import yaml
 
-from outrider.core.errors import EngineStartFailed, EngineUnreachable
+from outrider.core.errors import MeasurementError
 from outrider.engines.base import LaunchPlan
 from outrider.launch.process import EngineProcess, free_port
 
@@ -25,12 +25,12 @@ _EQUALS = re.compile(r'(\w+)\s*=\s*"([^"]*)"')
 
 
 def find() -> str:
-    """The program's path. Raises EngineStartFailed with how to get it."""
+    """The program's path. Raises MeasurementError with how to get it."""
     for name in (os.environ.get(VARIABLE, ""), "prometheus"):
         path = shutil.which(name) if name else None
         if path:
             return path
-    raise EngineStartFailed(
+    raise MeasurementError(
         "there is no Prometheus here",
         hint=f"`make scale-demo` fetches Debian's; else: apt-get install prometheus, or name the program in {VARIABLE}.",
     )
@@ -102,18 +102,16 @@ def _plan(folder: Path, config: str) -> LaunchPlan:
 async def running_prometheus(
     folder: Path, front_port: int, scrape_s: float, labels: dict[str, str]
 ) -> AsyncIterator[Prometheus]:
-    """Prometheus on a free port of loopback with its data in `folder`. Raises EngineStartFailed, EngineUnreachable."""
+    """Prometheus on a free port of loopback with its data in `folder`. Raises MeasurementError: it did not start."""
     plan = _plan(folder, configuration(front_port, scrape_s, labels))
     process = await EngineProcess.start(plan, "unused", folder / "prometheus.log")
     prometheus, until_s = Prometheus(plan.port), time.monotonic() + START_S
     try:
         while not await prometheus.ready():
-            if process.returncode is not None:
-                raise EngineStartFailed(
-                    f"Prometheus ended with status {process.returncode}", log_tail=process.tail()
-                )
-            if time.monotonic() > until_s:
-                raise EngineUnreachable(f"Prometheus was not ready within {START_S:.0f} s")
+            if process.returncode is not None or time.monotonic() > until_s:
+                ended = f"ended with status {process.returncode}"
+                why = ended if process.returncode is not None else f"was not ready within {START_S:.0f} s"
+                raise MeasurementError(f"Prometheus {why}", hint=f"Its log: {process.log_path}")
             await asyncio.sleep(0.1)
         yield prometheus
     finally:

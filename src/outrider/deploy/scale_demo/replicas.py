@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from outrider.control.scraping import EngineMetrics
 from outrider.control.supervisor import Job, Supervisor
-from outrider.control.upstreams import Upstream, UpstreamSet
+from outrider.control.upstreams import UpstreamSet
 from outrider.core.errors import EngineError
 from outrider.deploy.service_times import Point, ServiceTimes
 from outrider.engines.base import LaunchPlan
@@ -61,6 +62,11 @@ class Replica:
     def name(self) -> str:
         """As the front and the metrics know it."""
         return f"engine-{self.number}"
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it is to take nothing new, end what it has, and go."""
+        return self.state == "draining"
 
 
 def engine_job(flags: tuple[str, ...], draft: str, concurrency: int, log_path: Path) -> Job:
@@ -119,8 +125,6 @@ class Replicas:
         staying = [one for one in self._all if one.state != "draining"]
         going = sorted(staying, key=lambda one: (one.state != "starting", -one.number))
         for replica in going[: max(len(staying) - wanted, 0)]:
-            if replica.state == "starting" and replica.life is not None:
-                replica.life.cancel()
             replica.state = "draining"
 
     async def stop(self) -> None:
@@ -133,24 +137,14 @@ class Replicas:
     async def _live(self, replica: Replica, start_s: float) -> None:
         supervisor: Supervisor | None = None
         try:
-            await asyncio.sleep(start_s)
-            log_path = self._job.log_path.with_name(f"{replica.name}.log")
-            job = replace(self._job, name=replica.name, log_path=log_path)
-            supervisor = Supervisor(job, self._upstreams, self._metrics, say=lambda line: None)
-            kept, ready = supervisor.start(), asyncio.create_task(supervisor.first_ready.wait())
-            try:
-                await asyncio.wait({kept, ready}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                ready.cancel()
-            if kept.done():
-                kept.result()
-            replica.state = "ready"
-            upstream = next(one for one in self._upstreams if one.name == replica.name)
-            while not self._leaving(replica):
-                if kept.done():
-                    kept.result()
+            until_s = time.monotonic() + start_s
+            while time.monotonic() < until_s and not replica.leaving:
                 await asyncio.sleep(POLL_S)
-            await self._drained(upstream)
+            if not replica.leaving:
+                log_path = self._job.log_path.with_name(f"{replica.name}.log")
+                job = replace(self._job, name=replica.name, log_path=log_path)
+                supervisor = Supervisor(job, self._upstreams, self._metrics, say=lambda line: None)
+                await self._serve(replica, supervisor)
         except EngineError as error:
             self.failure = error
         finally:
@@ -158,11 +152,17 @@ class Replicas:
                 await supervisor.stop()
             self._all.remove(replica)
 
-    @staticmethod
-    def _leaving(replica: Replica) -> bool:
-        return replica.state == "draining"
-
-    async def _drained(self, upstream: Upstream) -> None:
-        self._upstreams.remove(upstream.name)
-        while upstream.in_flight:
+    async def _serve(self, replica: Replica, supervisor: Supervisor) -> None:
+        """Until it is to go and has nothing under way. Raises EngineStartFailed: it was never ready."""
+        kept = supervisor.start()
+        while not replica.leaving:
+            if kept.done():
+                kept.result()
+            if supervisor.first_ready.is_set():
+                replica.state = "ready"
             await asyncio.sleep(POLL_S)
+        upstream = next((one for one in self._upstreams if one.name == replica.name), None)
+        if upstream is not None:
+            self._upstreams.remove(replica.name)
+            while upstream.in_flight:
+                await asyncio.sleep(POLL_S)

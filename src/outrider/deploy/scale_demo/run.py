@@ -25,13 +25,13 @@ from outrider.deploy.scale_demo.prometheus import Prometheus, labels_of, running
 from outrider.deploy.scale_demo.replicas import MODEL, Replicas, engine_flags, engine_job
 from outrider.deploy.scale_demo.traffic import Clients
 from outrider.deploy.scale_model import Phase, arrivals
-from outrider.deploy.scaling import Autoscaler, Decision, External, Policy, Reading
+from outrider.deploy.scaling import Autoscaler, External, Policy, Reading
 from outrider.deploy.scaling_policy import compressed, quantity
 from outrider.deploy.service_times import ServiceTimes
 from outrider.engines.sim.adapter import SimEngine
 from outrider.front.admission import WINDOW_S
 from outrider.front.journal import Journal
-from outrider.front.server import FrontServer, start
+from outrider.front.server import start
 from outrider.front.settings import FrontSettings
 from outrider.telemetry.metrics import Metrics
 
@@ -84,7 +84,7 @@ async def run(wish: Wish, folder: Path, say: Callable[[str], None]) -> ScaleRun:
             labels = {name: text for query in queries.values() for name, text in labels_of(query).items()}
             scrape_s = max(SCRAPE_S / wish.compression, 0.5)
             async with running_prometheus(folder, front.port, scrape_s, labels) as prometheus:
-                return await _course(wish, _Stage(front, prometheus, replicas, clients, queries), say)
+                return await _course(wish, _Stage(prometheus, replicas, clients, queries), say)
         finally:
             await clients.close()
             await replicas.stop()
@@ -94,7 +94,6 @@ async def run(wish: Wish, folder: Path, say: Callable[[str], None]) -> ScaleRun:
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    front: FrontServer
     prometheus: Prometheus
     replicas: Replicas
     clients: Clients
@@ -102,51 +101,27 @@ class _Stage:
 
 
 async def _course(wish: Wish, stage: _Stage, say: Callable[[str], None]) -> ScaleRun:
-    replicas, tally = stage.replicas, stage.clients.tally
-    policy = compressed(wish.policy, wish.compression)
+    tally, policy = stage.clients.tally, compressed(wish.policy, wish.compression)
     target_ms = next((one.target for one in policy.metrics if quantity(one) == "queue_wait_ms"), 500.0)
-    scaler = Autoscaler(policy)
-    await _first_replicas(stage, max(policy.min_replicas, 1))
+    await _first_replicas(stage, policy.min_replicas)
     moments = list(arrivals(wish.phases, wish.seed))
     created = datetime.now(UTC).isoformat(timespec="seconds")
     source = provenance(["outrider", *sys.argv[1:]], created)
+    shorter = f"every window of the loop is 1/{wish.compression:g} of the declared one"
+    say(f"{len(moments):,} requests in {wish.length_s:.0f} s; {shorter}")
     began_s = time.monotonic()
-    say(
-        f"{len(moments):,} requests in {wish.length_s:.0f} s; every window of the loop is 1/{wish.compression:g} of the "
-        "declared one"
-    )
     sending = asyncio.create_task(stage.clients.send_at(moments, began_s))
-    samples: list[Sample] = []
-    changes: list[ChangeInfo] = []
-    due_s = 0.0
     try:
-        while due_s <= wish.length_s:
-            await asyncio.sleep(max(began_s + due_s - time.monotonic(), 0.0))
-            if replicas.failure:
-                raise replicas.failure
-            readings = await _readings(stage)
-            now_s, current = time.monotonic() - began_s, replicas.declared
-            decision = scaler.look(now_s, current, replicas.ready, readings)
-            samples.append(_sample(now_s, tally.sent, readings, policy, replicas))
-            if decision.replicas != current:
-                replicas.scale(decision.replicas)
-                changes.append(_change(now_s, current, decision))
-                say(f"{now_s:5.0f} s  {current} → {decision.replicas} replicas: {decision.reason}")
-            # A machine that stood still does not make up for looks that it missed: no controller does.
-            due_s = max(due_s, now_s // policy.sync_s * policy.sync_s) + policy.sync_s
-            if len(samples) % 10 == 0:
-                say(_status(samples[-1]))
+        samples, changes = await _looks(policy, stage, began_s, wish.length_s, say)
         await sending
         async with asyncio.timeout(LOSE_NOTHING_S):
             await stage.clients.finish()
     except TimeoutError as error:
-        raise MeasurementError(
-            f"requests were still under way {LOSE_NOTHING_S:.0f} s after the last was sent"
-        ) from error
+        late = f"requests were still under way {LOSE_NOTHING_S:.0f} s after the last was sent"
+        raise MeasurementError(late, hint="See the engines' logs.") from error
     finally:
         sending.cancel()
     phases = tuple(PhaseInfo(rate_s=one.rate_s, length_s=one.length_s) for one in wish.phases)
-    lost = dict(tally.lost)
     return ScaleRun(
         created=created,
         provenance=source,
@@ -164,10 +139,39 @@ async def _course(wish: Wish, stage: _Stage, say: Callable[[str], None]) -> Scal
         changes=tuple(changes),
         sent=tally.sent,
         whole=tally.whole,
-        lost=lost,
+        lost=dict(tally.lost),
         longest_gap_s=max(later.at_s - sooner.at_s for sooner, later in pairwise(samples)),
         checks=checks(samples, phases, target_ms, tally.sent, tally.whole),
     )
+
+
+async def _looks(
+    policy: Policy, stage: _Stage, began_s: float, length_s: float, say: Callable[[str], None]
+) -> tuple[list[Sample], list[ChangeInfo]]:
+    """The control loop: ask Prometheus, decide, scale. Raises EngineError: a replica ended that nobody told to end."""
+    scaler, replicas = Autoscaler(policy), stage.replicas
+    samples: list[Sample] = []
+    changes: list[ChangeInfo] = []
+    due_s = 0.0
+    while due_s <= length_s:
+        await asyncio.sleep(max(began_s + due_s - time.monotonic(), 0.0))
+        if replicas.failure:
+            raise replicas.failure
+        readings = await _readings(stage)
+        now_s, current = time.monotonic() - began_s, replicas.declared
+        decision = scaler.look(now_s, current, replicas.ready, readings)
+        samples.append(_sample(now_s, stage.clients.tally.sent, readings, policy, replicas))
+        if decision.replicas != current:
+            replicas.scale(decision.replicas)
+            changes.append(
+                ChangeInfo(at_s=now_s, before=current, after=decision.replicas, reason=decision.reason)
+            )
+            say(f"{now_s:5.0f} s  {current} → {decision.replicas} replicas: {decision.reason}")
+        # A machine that stood still does not make up for looks that it missed: no controller does.
+        due_s = max(due_s, now_s // policy.sync_s * policy.sync_s) + policy.sync_s
+        if len(samples) % 10 == 0:
+            say(_status(samples[-1]))
+    return samples, changes
 
 
 async def _first_replicas(stage: _Stage, count: int) -> None:
@@ -212,10 +216,6 @@ def _sample(
         ready=replicas.ready,
         draining=replicas.draining,
     )
-
-
-def _change(at_s: float, before: int, decision: Decision) -> ChangeInfo:
-    return ChangeInfo(at_s=at_s, before=before, after=decision.replicas, reason=decision.reason)
 
 
 def _status(sample: Sample) -> str:
