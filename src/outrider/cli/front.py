@@ -125,7 +125,8 @@ async def _serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     metrics = Metrics()
-    journal = Journal(metrics, _write, form=settings.log, price=stack.price)
+    # No price: what one of several fronts passes on says nothing of what all engines cost. The chart's rules reckon it.
+    journal = Journal(metrics, _write, form=settings.log)
     upstreams, draft = UpstreamSet(), DraftInForce(stack.draft.method)
     served = Served(
         engine=engine,

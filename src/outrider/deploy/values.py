@@ -69,7 +69,7 @@ def values_of(
     if stack.serve.keys:
         values["keys"] = {"list": [key.model_dump(exclude_none=True) for key in stack.serve.keys]}
     if stack.price:
-        values["price"] = {"usdPerHour": stack.price.usd_per_hour / stack.price.accelerators}
+        values["price"] = {"usdPerEngineHour": stack.price.usd_per_hour * stack.price.accelerators}
     return values
 
 
