@@ -206,6 +206,24 @@ def test_it_stays_silent(alert: str, groups: list[Json], tmp_path: Path) -> None
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_cost_is_that_of_all_engines_over_all_fronts(groups: list[Json], tmp_path: Path) -> None:
+    """Two interactive engines and one for batch at 4 USD an hour, 2 × 500 tokens a second: 3.33 USD per million."""
+    series = {
+        **gauge("outrider_engines_ready", 2, 'lane="interactive",pod="a"'),
+        **gauge("outrider_engines_ready", 2, 'lane="interactive",pod="b"'),
+        **gauge("outrider_engines_ready", 1, 'lane="batch",pod="a"'),
+        **counter("outrider_output_tokens_total", 'pod="a"', 30_000),
+        **counter("outrider_output_tokens_total", 'pod="b"', 30_000),
+    }
+    cost = asked("", Told(series), firing=True)
+    cost["promql_expr_test"][0] |= {
+        "expr": "round(100 * sum(outrider:cost_usd_per_million_output_tokens:rate10m))",
+        "exp_samples": [{"labels": "{}", "value": 333}],
+    }
+    done = promtool(tmp_path, groups, [cost])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_wrong_expectation_would_be_found(groups: list[Json], tmp_path: Path) -> None:
     """promtool says no when an alert does not do what a test expects."""
     wrong = asked("OutriderDraftBroken", SILENT["OutriderDraftBroken"][0], firing=True)

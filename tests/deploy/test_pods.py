@@ -57,6 +57,7 @@ def test_the_fronts_command_is_one_that_it_takes() -> None:
         arguments = [word for word in command[2:] if not word.startswith("--keys=")]
         context = front_command.make_context("front", arguments)
         assert context.params["places"]
+        assert context.params["fronts"] == one(name, "Deployment", f"{RELEASE}-front")["spec"]["replicas"]
         assert context.params["from_zero"] == (name == "keda")
 
 

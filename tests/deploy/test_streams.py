@@ -207,6 +207,24 @@ def test_requests_wait_for_a_lane_that_is_scaled_from_zero(pods: Pods) -> None:
     assert gauge('outrider_engines_ready{lane="batch"}') == 1
 
 
+def test_fronts_that_share_an_engine_queue_what_is_over_their_share(pods: Pods) -> None:
+    """64 at once and 32 fronts: this one gives the engine two, the third waits where the autoscaler sees it."""
+    engine = free_port()
+    pods.engine(engine, step_ms=50)
+    _, port = pods.front(f"127.0.0.1:{engine}", more=("--fronts", "32"))
+    wait_until(lambda: ready(port), 30)
+    streams = [Stream(port, 30) for _ in range(3)]
+    wait_until(
+        lambda: (
+            'outrider_requests_waiting{lane="interactive"} 1.0' in ask(port, "GET", "/metrics").body.decode()
+        )
+    )
+    assert (
+        'outrider_lane_requests_running{lane="interactive"} 2.0' in ask(port, "GET", "/metrics").body.decode()
+    )
+    assert all(stream.whole() for stream in streams)
+
+
 def test_an_engine_that_refuses_the_key_gets_no_work(pods: Pods) -> None:
     """Its warm-up fails, and the reason is told."""
     engine = free_port()

@@ -18,7 +18,6 @@ from outrider.control.discovery import Discovery, Place, Served
 from outrider.control.governing import Speculation
 from outrider.control.scraping import EngineMetrics
 from outrider.control.upstreams import DraftInForce, UpstreamSet
-from outrider.engines.base import Engine
 from outrider.engines.sim.adapter import SimEngine
 from outrider.engines.vllm.adapter import VllmEngine
 from outrider.front import server
@@ -68,6 +67,13 @@ class EngineAt(click.ParamType[Place]):
     multiple=True,
     help="The engines of this lane were started without speculation.",
 )
+@click.option(
+    "--fronts",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="How many fronts share these engines: each gives an engine its share of `max_running_requests` and queues the rest.",
+)
 @click.option("--host", help="Address to listen on instead of the stack's; anything but loopback needs keys.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on instead of the stack's.")
 @click.option("--log", type=click.Choice(["text", "json"]), help="Form of the log instead of the stack's.")
@@ -116,27 +122,30 @@ def front_command(
     server.refuse_open_door(settings)
     places = tuple(replace(place, draft="none") if place.lanes & set(plain) else place for place in places)
     engine = SimEngine() if given["simulated"] else VllmEngine()
-    uvloop.run(_serve(loaded, settings, engine, places, given["from_zero"]))
+    # More than its share would wait inside the engine, where no queue wait is seen and no lane is known.
+    share = -(-loaded.engine.max_running_requests // given["fronts"])
+    served = Served(
+        engine=engine,
+        key=os.environ.get(KEY_VARIABLE, ""),
+        model=loaded.served_name,
+        draft=loaded.draft.method,
+        concurrency=share,
+        warmup_requests=loaded.serve.warmup_requests,
+        made_up=loaded.dummy_weights,
+    )
+    uvloop.run(_serve(loaded, settings, served, places, given["from_zero"]))
 
 
 async def _serve(
-    stack: Stack, settings: FrontSettings, engine: Engine, places: tuple[Place, ...], from_zero: bool
+    stack: Stack, settings: FrontSettings, served: Served, places: tuple[Place, ...], from_zero: bool
 ) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     metrics = Metrics()
-    journal = Journal(metrics, _write, form=settings.log, price=stack.price)
+    # No price: what one of several fronts passes on says nothing of what all engines cost. The chart's rules reckon it.
+    journal = Journal(metrics, _write, form=settings.log)
     upstreams, draft = UpstreamSet(), DraftInForce(stack.draft.method)
-    served = Served(
-        engine=engine,
-        key=os.environ.get(KEY_VARIABLE, ""),
-        model=stack.served_name,
-        draft=stack.draft.method,
-        concurrency=stack.engine.max_running_requests,
-        warmup_requests=stack.serve.warmup_requests,
-        made_up=stack.dummy_weights,
-    )
     found = Discovery(
         places,
         served,
@@ -148,7 +157,7 @@ async def _serve(
     front = await server.start(
         settings,
         upstreams,
-        engine,
+        served.engine,
         Speculation(draft),
         journal,
         lambda: (found.seen or from_zero, found.reason),

@@ -82,7 +82,7 @@ def manifests(values: str, release: str, namespace: str, helm: str | None = None
     if program is None:
         raise RenderError(
             "manifests are made by Helm, and there is no `helm` on PATH",
-            hint="Install Helm 3 or 4, or name it: HELM_BIN=/path/to/helm. Values need none: `outrider render STACK -o FILE`.",
+            hint="Install Helm 3 or 4, or set HELM_BIN=/path/to/helm. Values need none: outrider render STACK -o values.yaml.",
         )
     with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
         file.write(values)

@@ -24,6 +24,8 @@ POD_ADDRESS = "0.0.0.0"  # noqa: S104  (a pod's own; the NetworkPolicy says who 
 PORT = 8000
 FILES = "/etc/outrider/engine"
 TEMPLATE = "chat_template.jinja"
+BATCH_WAIT_MS = 60_000
+"""Queue wait that scales the batch lane up: nobody waits for it, so a minute is soon enough."""
 RUNNING_SHARE = 0.8
 """Requests running per replica that the autoscaler holds, as a share of what an engine runs at once."""
 
@@ -69,7 +71,7 @@ def values_of(
     if stack.serve.keys:
         values["keys"] = {"list": [key.model_dump(exclude_none=True) for key in stack.serve.keys]}
     if stack.price:
-        values["price"] = {"usdPerHour": stack.price.usd_per_hour / stack.price.accelerators}
+        values["price"] = {"usdPerEngineHour": stack.price.usd_per_hour * stack.price.accelerators}
     return values
 
 
@@ -127,7 +129,10 @@ def _engines(
     plain = stack.model_copy(update={"draft": Draft(method="none")})
     return {
         "interactive": _engine(stack, engine, install, ("interactive",), resources, note),
-        "batch": _engine(plain, engine, install, ("batch",), resources, lambda line: None),
+        "batch": {
+            **_engine(plain, engine, install, ("batch",), resources, lambda line: None),
+            "queueWaitMs": BATCH_WAIT_MS,
+        },
     }
 
 

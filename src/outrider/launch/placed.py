@@ -7,8 +7,9 @@ into ``target`` and ``draft`` beforehand, compared with the content ids that the
 from __future__ import annotations
 
 import json
-import os
+import secrets
 import shutil
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,19 +59,32 @@ def place_pair(stack: Stack, engine: Engine, into: Path, expected: Expected | No
         sides.append((DRAFT, stack.draft.model, stack.draft.revision, expected.draft if expected else {}))
     for side, model, revision, content in sides:
         folder = into / side
-        if not (folder / "config.json").is_file():
+        if _complete(folder):
+            _check(side, model, folder, content, note)
+        else:
             note(f"[weights] {side}: {model}")
-            beside = into / f".{side}.{os.getpid()}"
+            # Other pods may be at the same work on a shared volume: each in a folder of its own, the first one moves it.
+            beside = into / f".{side}.{socket.gethostname()}.{secrets.token_hex(4)}"
             try:
                 _fetch(stack, engine, side, beside, note)
                 _check(side, model, beside, content, note)
-                shutil.rmtree(folder, ignore_errors=True)
-                beside.rename(folder)
+                _move(beside, folder)
             finally:
                 shutil.rmtree(beside, ignore_errors=True)
-        else:
-            _check(side, model, folder, content, note)
         note(f"[weights] {side} is in place{f' at {revision}' if revision else ''}")
+
+
+def _complete(folder: Path) -> bool:
+    return (folder / "config.json").is_file()
+
+
+def _move(beside: Path, folder: Path) -> None:
+    try:
+        beside.rename(folder)
+    except OSError as error:
+        if not _complete(folder):
+            reason = error.strerror or str(error)
+            raise WeightsError(f"{folder} cannot be made: {reason}", hint="Empty that folder.") from error
 
 
 def _fetch(stack: Stack, engine: Engine, side: str, folder: Path, note: Note) -> None:
@@ -81,7 +95,12 @@ def _fetch(stack: Stack, engine: Engine, side: str, folder: Path, note: Note) ->
     python = engine.find(stack).python
     target = resolved_target(stack, python, note)
     found = target if side == TARGET else resolved_draft(stack, target, python, note)
-    shutil.copytree(str(found), folder)
+    try:
+        shutil.copytree(str(found), folder)
+    except OSError as error:
+        raise WeightsError(
+            f"the {side} cannot be copied: {error}", hint="Is there room on the volume?"
+        ) from error
 
 
 def _check(side: str, model: str, folder: Path, content: Mapping[str, str], note: Note) -> None:

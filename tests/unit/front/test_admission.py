@@ -39,6 +39,20 @@ def test_interactive_goes_before_batch() -> None:
     assert take_all(admission) == [interactive, batch]
 
 
+def test_a_lane_without_a_free_engine_waits_and_holds_up_no_other() -> None:
+    """Only lanes that are named are taken from; the gauge of one lane does not see the other's wait."""
+    admission: Admission[Ticket] = Admission(LANES)
+    batch, interactive = Ticket("b", "batch"), Ticket("i", arrived_s=0.5)
+    admission.offer(batch)
+    admission.offer(interactive)
+    assert admission.take(1.0, ["interactive"]) is interactive
+    assert admission.take(1.0, ["interactive"]) is None
+    assert admission.queue_wait_ms(2.0, "interactive") == 500.0
+    assert admission.queue_wait_ms(2.0, "batch") == 2000.0
+    assert admission.queue_wait_ms(2.0) == 2000.0
+    assert admission.take(2.0, ["batch"]) is batch
+
+
 def test_keys_take_turns() -> None:
     """A key with many waiting gets one turn for every turn of a key with few."""
     admission: Admission[Ticket] = Admission({"interactive": LaneRule(100, 10.0)})

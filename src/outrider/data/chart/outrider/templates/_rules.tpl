@@ -9,7 +9,6 @@ often, which no ratio notices. Every ratio has a guard: without drafts or tokens
 {{- $baseline := .Values.pair.baseline | default dict -}}
 {{- $drafts := ne .Values.pair.method "none" -}}
 {{- $interactive := ternary "lane=\"interactive\"" "lane=~\".+\"" (hasKey .Values.engines "interactive") -}}
-{{- $engine := get .Values.engines "engine" | default (get .Values.engines "interactive") -}}
 - name: outrider-{{ include "outrider.name" . }}-records
   interval: 30s
   rules:
@@ -34,10 +33,10 @@ often, which no ratio notices. Every ratio has a guard: without drafts or tokens
     - record: outrider:net_speedup:ratio
       expr: outrider:acceptance_length:rate10m{outrider="{{ include "outrider.name" $ }}"} / {{ . }}
     {{- end }}
-    {{- with .Values.price.usdPerHour }}
+    {{- with .Values.price.usdPerEngineHour }}
     - record: outrider:cost_usd_per_million_output_tokens:rate10m
       expr: >-
-        {{ mulf . (get $engine.resources "count" | default 1) }} * scalar({{ ternary "sum" "max" (hasKey $.Values.engines "interactive") }}(max by (lane) (outrider_engines_ready{ {{- $m -}} }))) / 3600 * 1e6
+        {{ . }} * scalar({{ ternary "sum" "max" (hasKey $.Values.engines "interactive") }}(max by (lane) (outrider_engines_ready{ {{- $m -}} }))) / 3600 * 1e6
         / (outrider:output_tokens:rate10m{outrider="{{ include "outrider.name" $ }}"} > 0)
     {{- end }}
 - name: outrider-{{ include "outrider.name" . }}-alerts

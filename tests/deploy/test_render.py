@@ -1,0 +1,219 @@
+"""`outrider render` as a user meets it, the pair block behind it, and what is in the wheel."""
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from outrider.cli.main import explain
+from outrider.cli.render import render_command
+from outrider.core.errors import OutriderError, RenderError, StackError
+from outrider.deploy.pair_block import pair_block
+from outrider.deploy.render import CHART, PROFILES, as_yaml, manifests, with_profiles
+from outrider.deploy.values import Wish, values_of
+from outrider.engines.vllm.adapter import VllmEngine
+from outrider.stack.facts import ModelFacts, facts_from_config
+from outrider.stack.find_facts import Found, Source
+from outrider.stack.load import load_stack, load_stack_text
+from outrider.stack.manifest import PairManifest, PairPart, ServedAcceptance, pair_id
+from tests.deploy.charts import HERE, SHAPES, tool
+
+ROOT = Path(__file__).parents[2]
+LLAMA = HERE / "stacks" / "llama.yaml"
+COMMON = ("--facts", str(SHAPES), "--offline", "--front-image", "f:1", "--engine-image", "e:1")
+
+
+def render(*arguments: object) -> str:
+    """What the command prints."""
+    done = CliRunner().invoke(
+        render_command, [str(one) for one in arguments], catch_exceptions=False, standalone_mode=False
+    )
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.mark.parametrize("helm", ["helm3", "helm4"])
+def test_manifests_come_out_of_one_command(helm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--manifests` gives what `helm template` gives, under the names that were asked for."""
+    monkeypatch.setenv("HELM_BIN", tool(helm))
+    text = render(
+        LLAMA, *COMMON, "--manifests", "--release", "pair-a", "--namespace", "serving", "--profile", "keda"
+    )
+    kinds = {(one["kind"], one["metadata"]["name"]) for one in yaml.safe_load_all(text) if one}
+    assert {("Deployment", "pair-a-front"), ("ScaledObject", "pair-a-engine")} <= kinds
+    assert 'namespace=\\"serving\\"' in text
+
+
+def test_values_are_written_whole(tmp_path: Path) -> None:
+    """`-o`, with a first line that says what made them."""
+    out = tmp_path / "values.yaml"
+    assert render(LLAMA, *COMMON, "-o", out) == ""
+    text = out.read_text()
+    assert text.startswith("# Made by `outrider render`")
+    assert yaml.safe_load(text)["images"] == {"front": "f:1", "engine": "e:1"}
+
+
+def test_what_check_refuses_is_not_rendered(tmp_path: Path) -> None:
+    """70 B in FP8 on a slice of an H200: the reasons are check's."""
+    path = tmp_path / "stack.yaml"
+    path.write_text(LLAMA.read_text().replace("accelerator: h200", "accelerator: h200-mig-2g.35gb"))
+    with pytest.raises(StackError) as refused:
+        render(path, *COMMON)
+    assert any(problem.rule == "memory" for problem in refused.value.problems)
+
+
+def test_slices_cannot_share_a_model(tmp_path: Path) -> None:
+    """Tensor parallelism over MIG slices is refused with the reason."""
+    text = (
+        (HERE / "stacks" / "mig.yaml")
+        .read_text()
+        .replace("max_running_requests: 8", "max_running_requests: 8, tensor_parallel: 2")
+    )
+    stack = load_stack_text(text.replace("  chat_template: chat.jinja\n", ""), "mig")
+    with pytest.raises(StackError) as refused:
+        values_of(stack, VllmEngine(), Wish(), Source(SHAPES, True, False), lambda line: None)
+    assert "cannot be shared by MIG slices" in refused.value.problems[0].message
+
+
+def test_both_scalers_are_refused() -> None:
+    """Never two that scale the same Deployment."""
+    with pytest.raises(RenderError) as refused:
+        with_profiles({}, ["keda", "hpa"])
+    assert "both scale the same Deployment" in explain(refused.value)
+    assert refused.value.exit_code == 14
+
+
+def test_without_helm_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way out that needs no Helm is named."""
+    monkeypatch.delenv("HELM_BIN", raising=False)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(RenderError) as refused:
+        manifests("{}", "a", "b")
+    assert "-o values.yaml" in refused.value.hint
+
+
+def test_helms_refusal_is_passed_on_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without keys: the chart's sentence, not Helm's chain."""
+    monkeypatch.setenv("HELM_BIN", tool("helm4"))
+    path = tmp_path / "stack.yaml"
+    text = re.sub(r"  keys:\n(    - .*\n)+", "", LLAMA.read_text())
+    path.write_text(text)
+    with pytest.raises(OutriderError, match="Helm refuses the values: No API keys"):
+        render(path, *COMMON, "--manifests")
+
+
+def test_every_profile_is_a_choice_and_every_choice_a_profile() -> None:
+    """Files and names agree."""
+    assert {path.stem for path in (CHART / "profiles").glob("*.yaml")} == set(PROFILES)
+
+
+@pytest.mark.parametrize(
+    "text", ["1e5", "0x1f", "1_000", "12", "-1", ".5", "0o7", "yes", "null", "a: b", "two\nlines\n", "é"]
+)
+def test_no_reader_takes_a_text_for_something_else(text: str) -> None:
+    """Also a YAML reader that knows more numbers than ours: such texts are quoted."""
+    written = as_yaml({"key": text})
+    assert yaml.safe_load(written) == {"key": text}
+    if re.match(r"[-+.0-9]", text) and re.search(r"\d", text):
+        assert written == f"key: '{text}'\n"
+
+
+def test_flags_stay_readable() -> None:
+    """A flag is no number."""
+    assert as_yaml(["--port", "8000"]) == "- --port\n- '8000'\n"
+
+
+def facts(model: str, commit: str, **files: str) -> ModelFacts:
+    """Facts of a hub model."""
+    from dataclasses import replace
+
+    config = json.loads((SHAPES / "rehearsal.config.json").read_text())
+    return replace(facts_from_config(config, model), commit=commit, files=files)
+
+
+def test_a_hub_pair_is_pinned_with_all_its_hashes() -> None:
+    """Also where the stack has no revision: the commit is the one that the hub has now, and the hash is `check`'s."""
+    stack = load_stack_text(
+        "apiVersion: outrider/v1alpha1\ntarget: {model: a/t}\ndraft: {method: eagle3, model: a/d}\n", "s"
+    )
+    found = Found(facts("a/t", "1" * 40, weights="2" * 64), facts("a/d", "3" * 40, weights="4" * 64))
+    counted: Any = {"requests": 8, "output_tokens": 900, "acceptance_length": 2.0, "per_position": (0.6, 0.4)}
+    served = ServedAcceptance("mine", 2, drafts=400, accepted=400, **counted)
+    manifest = PairManifest(PairPart("t"), PairPart("d"), "eagle3", served=(served,))
+    said: list[str] = []
+    block: Any = pair_block(stack, found, manifest, said.append)
+    contents = [{"commit": "1" * 40, "weights": "2" * 64}, {"commit": "3" * 40, "weights": "4" * 64}]
+    assert block["hash"] == pair_id(*contents)
+    assert [block[side]["revision"] for side in ("target", "draft")] == ["1" * 40, "3" * 40]
+    assert [block[side]["content"] for side in ("target", "draft")] == contents
+    assert block["baseline"] == {"acceptanceLength": 2.0, "source": "pair.json, mine"}
+    assert said == []
+
+
+def test_a_hub_that_does_not_answer_is_said() -> None:
+    """Unpinned and unchecked: both are told, and the block says so too."""
+    stack = load_stack_text(
+        "apiVersion: outrider/v1alpha1\ntarget: {model: a/t}\ndraft: {method: none}\n", "s"
+    )
+    said: list[str] = []
+    block: Any = pair_block(stack, Found(None, None), None, said.append)
+    assert "not even pinned" in said[0]
+    assert block["target"]["content"] == {"model": "a/t", "commit": "unpinned"}
+    assert block["draft"]["content"] == {"method": "none"}
+
+
+def test_a_folder_of_this_machine_becomes_the_pods(tmp_path: Path) -> None:
+    """Its path is not told; its files' hashes are."""
+    from tests.unit.test_placed import model
+
+    folder = model(tmp_path / "secret-place", b"w")
+    stack = load_stack_text(
+        f"apiVersion: outrider/v1alpha1\ntarget: {{model: {folder}}}\ndraft: {{method: ngram}}\n", "s"
+    )
+    block: Any = pair_block(stack, Found(None, None), None, lambda line: None)
+    assert block["target"]["model"] == "/models/target"
+    assert set(block["target"]["content"]) == {"config.json", "model.safetensors"}
+    assert "secret-place" not in json.dumps(block)
+
+
+def test_the_chart_is_in_the_wheel(tmp_path: Path) -> None:
+    """All of it, so that `outrider render` works where it is installed."""
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    done = subprocess.run(
+        [*command, "--wheel-dir", str(tmp_path), str(ROOT)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("outrider-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        inside = {name.removeprefix("outrider/data/chart/outrider/") for name in archive.namelist()}
+    assert {str(path.relative_to(CHART)) for path in CHART.rglob("*") if path.is_file()} <= inside
+
+
+def test_the_images_hold_what_the_core_needs() -> None:
+    """requirements/core.txt, which the front's image installs, names every dependency of the distribution."""
+    import tomllib
+
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    locked = re.findall(r"^([a-z0-9._-]+)==", (ROOT / "requirements" / "core.txt").read_text(), re.MULTILINE)
+    names = {re.split(r"[><=]", one)[0].lower().replace("_", "-") for one in wanted}
+    assert names <= set(locked)
+    recipe = (ROOT / "Dockerfile").read_text()
+    assert set(re.findall(r"^FROM .* AS (\S+)$", recipe, re.MULTILINE)) == {
+        "wheels",
+        "front",
+        "engine-cuda",
+        "engine-cpu",
+        "bench",
+    }
+    for stage in re.split(r"^FROM ", recipe, flags=re.MULTILINE)[2:]:
+        assert re.findall(r"^USER (.*)$", stage, re.MULTILINE)[-1] == "10001:10001"
+    for line in re.findall(r"^ARG \w+_IMAGE=(.*)$", recipe, re.MULTILINE):
+        assert re.search(r":v?\d+\.\d+\.\d+", line), f"{line} is not pinned"
+    assert load_stack(LLAMA).engine.accelerator == "h200"
