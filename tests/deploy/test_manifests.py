@@ -5,8 +5,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -14,6 +12,9 @@ from outrider.deploy.applicationset import applicationset
 from outrider.deploy.render import CHART, as_yaml
 from tests.deploy.charts import CASES, HELMS, HERE, Json, rendered, tool, values
 from tests.shared import shared_path
+
+jsonschema = pytest.importorskip("jsonschema")
+kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="`make deploy-test` brings it")
 
 # Image volumes are in the schemas from 1.31 on; the case that has one is refused before 1.33 by the chart itself.
 KUBERNETES = ("1.30", "1.37")

@@ -101,14 +101,16 @@ class Discovery:
     async def _keep_looking(self) -> None:
         while True:
             for place in self._places:
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError, UnicodeError):
                     self._take(place, await self._resolve(place.host, place.port))
             await asyncio.sleep(RESOLVE_EVERY_S)
 
     def _take(self, place: Place, hosts: Sequence[str]) -> None:
-        for host, of in list(self._engines):
-            if of == place and host not in hosts:
+        for (host, of), task in list(self._engines.items()):
+            if of == place and (host not in hosts or task.done()):
                 self._engines.pop((host, of)).cancel()
+                if task.done() and not task.cancelled():  # a fault of ours: told, and begun anew
+                    self._say(f"{host}:{of.port}: {task.exception()!r}")
         for host in hosts:
             if (host, place) not in self._engines:
                 self._engines[host, place] = asyncio.create_task(self._keep(host, place))

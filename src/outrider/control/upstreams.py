@@ -127,8 +127,9 @@ class UpstreamSet:
             upstream.suspended_until_s = 0.0
             self._tell()
 
-    def pick(self, now_s: float, lane: str) -> Upstream | None:
-        """The lane's ready engine with the fewest requests in flight that has room; None when there is none."""
+    def pick(self, now_s: float, lane: str = "") -> Upstream | None:
+        """The lane's ready engine with the fewest requests in flight that has room; None when there is none. Without a lane: of
+        the engines that serve all."""
         free = [one for one in self._upstreams.values() if one.serves(lane) and one.has_room(now_s)]
         return min(free, key=lambda upstream: upstream.in_flight) if free else None
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from textwrap import indent
 
 from pydantic import BaseModel, ValidationError
 
@@ -103,15 +102,22 @@ def load_keys(path: Path) -> list[ApiKey]:
     Raises:
         StackError: the file cannot be read, or holds something else; keys are not repeated in the message.
     """
+    hint = "`outrider key new` prints what it should hold."
     try:
-        raw = path.read_bytes()[: MAX_BYTES + 1].decode("utf-8")
-        given = read_document(f"keys:\n{indent(raw, '  ')}", str(path)).value
-        listed = given["keys"] if isinstance(given, dict) else None
-        keys = [ApiKey.model_validate(one) for one in listed or ()]
-    except (OSError, UnicodeDecodeError, ValidationError, TypeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no list like `serve.keys`"
-        raise StackError(f"{path} cannot be used: {reason}.", hint="`outrider key new` prints one.") from None
-    return keys
+        with path.open("rb") as file:
+            document = read_document(file.read(MAX_BYTES + 1).decode("utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise StackError(f"{path} cannot be used: {reason}.", hint=hint) from None
+    if document.problems or not isinstance(document.value, list):
+        raise StackError(f"{path} cannot be used: it is no list like `serve.keys`.", hint=hint)
+    try:
+        return [ApiKey.model_validate(one) for one in document.value]
+    except ValidationError as error:
+        number = len(error.errors())  # what stands there may be a key, and is not shown
+        raise StackError(
+            f"{path} cannot be used: {number} of its values are no name or SHA-256.", hint=hint
+        ) from None
 
 
 def usable(reading: Reading) -> Stack:

@@ -9,6 +9,7 @@ import pytest
 
 from outrider.control import discovery
 from outrider.control.discovery import Discovery, Place, Served, addresses
+from outrider.control.probe import ProbeResult
 from outrider.control.scraping import EngineMetrics
 from outrider.control.upstreams import UpstreamSet
 from outrider.engines.sim.adapter import SimEngine
@@ -152,6 +153,27 @@ def test_a_draft_that_proposes_nothing_is_not_used_and_a_plain_engine_is_not_ask
             assert next(iter(plain.upstreams)).draft == "none"
             await bed.found.stop()
             await plain.found.stop()
+
+    asyncio.run(life())
+
+
+def test_a_fault_of_ours_is_told_and_does_not_lose_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Watching begins anew."""
+    faults = [KeyError("made up")]
+
+    async def faulty(*given: object, **named: object) -> ProbeResult:
+        if faults:
+            raise faults.pop()
+        return ProbeResult(True, "well")
+
+    async def life() -> None:
+        async with engine() as (port, _):
+            monkeypatch.setattr(discovery, "probe", faulty)
+            bed = Bed(port)
+            bed.found.start()
+            await until(lambda: bed.ready)
+            assert any("made up" in line for line in bed.said)
+            await bed.found.stop()
 
     asyncio.run(life())
 
