@@ -76,7 +76,7 @@ def test_a_stack_brings_its_limits(tmp_path: Path) -> None:
     found = json.loads(run(str(stack), "--json").output)
     assert found["site"]["concurrency"] == 24
     assert found["site"]["queue"] == {"max_queue": 77, "queue_timeout_s": 9.0}
-    assert found["policy"]["metrics"][1]["target"] == 18.0
+    assert found["policy"]["metrics"][1]["target"] == 19
 
 
 @pytest.mark.parametrize(

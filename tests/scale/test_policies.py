@@ -134,7 +134,7 @@ def test_settings_reach_the_policy() -> None:
     }  # fmt: skip
     assert values.keys() == SETTINGS.keys()
     wait, running = declared(64).metrics
-    assert (wait.target, running.target) == (500, 48)
+    assert (wait.target, running.target) == (500, 51)
     assert with_settings(declared(64), values) == Policy(
         min_replicas=2,
         max_replicas=5,
@@ -175,7 +175,7 @@ def test_compression_keeps_proportions() -> None:
         Rules(3.0, (Limit("Pods", 1, 18.0),)),
         Rules(60.0, (Limit("Pods", 1, 30.0),)),
     )
-    assert (found.cooldown_s, found.sync_s, found.metrics) == (30.0, 1.5, declared(16).metrics)
+    assert (found.cooldown_s, found.sync_s, found.metrics) == (60.0, 1.5, declared(16).metrics)
 
 
 def test_on_cpu_keeps_the_limits() -> None:

@@ -17,7 +17,7 @@ QUEUE_WAIT, RUNNING = (
     "queue_wait_ms",
     "outrider_requests_running",
 )  # the front's metrics that the two triggers read
-SHARE_OF_PLACES = 0.75  # running requests a replica at which another one is kept
+SHARE_OF_PLACES = 0.8
 _SUFFIXES = {"m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30}
 Quantity = Literal["queue_wait_ms", "running", "cpu"]
 
@@ -48,6 +48,11 @@ SETTINGS: Mapping[str, Setting] = {
 }
 
 
+def running_target(places: int) -> int:
+    """Running requests a replica at which another one is kept, of engines with so many places."""
+    return max(1, int(SHARE_OF_PLACES * places))
+
+
 def declared(concurrency: int, queue_wait_ms: float = 500.0) -> Policy:
     """The policy we ship, for engines that are given `concurrency` requests at once: two triggers, the larger counts."""
     return Policy(
@@ -55,11 +60,12 @@ def declared(concurrency: int, queue_wait_ms: float = 500.0) -> Policy:
         max_replicas=8,
         metrics=(
             External(QUEUE_WAIT, queue_wait_ms, query=f"max({QUEUE_WAIT})"),
-            External(RUNNING, SHARE_OF_PLACES * concurrency, per_replica=True, query=f"sum({RUNNING})"),
+            External(RUNNING, running_target(concurrency), per_replica=True, query=f"sum({RUNNING})"),
         ),
         up=Rules(30.0, (Limit("Pods", 1, 180.0),)),
         down=Rules(600.0, (Limit("Pods", 1, 300.0),)),
         keda=True,
+        cooldown_s=600.0,
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from outrider.core.errors import Problem, StackError
 from outrider.deploy.pair_block import MODELS, pair_block
+from outrider.deploy.scaling_policy import running_target
 from outrider.engines.base import Engine, Install, LaunchPlan, ResolvedModels
 from outrider.engines.vllm import versions
 from outrider.stack.accelerators import GIB, find_accelerator
@@ -26,8 +27,6 @@ FILES = "/etc/outrider/engine"
 TEMPLATE = "chat_template.jinja"
 BATCH_WAIT_MS = 60_000
 """Queue wait that scales the batch lane up: nobody waits for it, so a minute is soon enough."""
-RUNNING_SHARE = 0.8
-"""Requests running per replica that the autoscaler holds, as a share of what an engine runs at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +155,7 @@ def _engine(
         "keyVariable": plan.key_variable,
         "healthPath": plan.health_path,
         "metricsPath": plan.metrics_path,
-        "runningPerReplica": max(1, int(stack.engine.max_running_requests * RUNNING_SHARE)),
+        "runningPerReplica": running_target(stack.engine.max_running_requests),
         "resources": dict(resources),
     }
 
