@@ -286,8 +286,8 @@ def test_why_not_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
         raise switch.Unswitchable("it is Monday")
 
     with caplog.at_level(logging.INFO):
-        switch.say_in(refuse)
-        switch.say_in(lambda: frozenset({"ngram", "off"}))
+        switch.log_outcome(refuse)
+        switch.log_outcome(lambda: frozenset({"ngram", "off"}))
     assert "it is Monday" in caplog.messages[0]
     assert "ngram, off" in caplog.messages[1]
 

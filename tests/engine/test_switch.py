@@ -90,7 +90,7 @@ BATCHES: dict[str, Batch] = {
     **conversation("with, then with", OWN, OWN),
     **conversation("warm, then with", "warm", OWN),
     **conversation("with, then without", OWN, "off"),
-    "to the end of the context": [ask(STORY + STORY[:250], "off", 200), ask(PROMPTS[2], OWN, 80)],
+    "to the end of the context": [ask(" a" * 245, "off", 200), ask(PROMPTS[2], OWN, 110)],
 }
 FEW = {
     name: BATCHES[name]
@@ -354,7 +354,8 @@ def test_a_head_takes_the_blocks_it_has_written(perfect: Run, first: str) -> Non
 def test_a_neighbour_at_the_end_of_its_context_leaves_no_hole(perfect: Run) -> None:
     """One request runs into its context's end, where nothing can be drafted; the other's drafts stay right afterwards."""
     drafts, proposed, accepted = perfect.drafts("to the end of the context")["draft-model"]
-    assert accepted >= 0.9 * proposed, (drafts, proposed, accepted)
+    assert drafts > 12  # it went on after the other had ended, eleven steps in
+    assert accepted >= 0.8 * proposed, (drafts, proposed, accepted)
 
 
 def test_preempted_requests(tight: Run, plain: Run) -> None:

@@ -162,9 +162,9 @@ class Head:
         return found
 
 
-def say_in(put: Callable[[], frozenset[str]]) -> None:
-    """Put it in and say in the engine's log what became of it."""
+def log_outcome(attempt: Callable[[], frozenset[str]]) -> None:
+    """Say in the engine's log what became of an attempt to put it in."""
     try:
-        LOG.info("outrider: each request has its own draft, of %s", ", ".join(sorted(put())))
+        LOG.info("outrider: each request has its own draft, of %s", ", ".join(sorted(attempt())))
     except Unswitchable as why:
         LOG.warning("outrider: drafts are not switched, %s: every request has the server's draft", why)

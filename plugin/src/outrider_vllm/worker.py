@@ -18,7 +18,7 @@ class SwitchWorker(CPUWorker):  # type: ignore[misc]  # vLLM is not there when t
     def compile_or_warm_up_model(self) -> Any:
         """The last step before requests come."""
         done = super().compile_or_warm_up_model()
-        guarded("switch", lambda: switch.say_in(self._put_in))
+        guarded("switch", lambda: switch.log_outcome(self._put_in))
         return done
 
     def _put_in(self) -> frozenset[str]:
