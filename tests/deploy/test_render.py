@@ -23,7 +23,7 @@ from outrider.stack.facts import ModelFacts, facts_from_config
 from outrider.stack.find_facts import Found, Source
 from outrider.stack.load import load_stack, load_stack_text
 from outrider.stack.manifest import PairManifest, PairPart, ServedAcceptance, pair_id
-from tests.deploy.charts import HERE, SHAPES, tool
+from tests.deploy.charts import HERE, SHAPES, Case, template, tool, values
 
 ROOT = Path(__file__).parents[2]
 LLAMA = HERE / "stacks" / "llama.yaml"
@@ -123,6 +123,19 @@ def test_no_reader_takes_a_text_for_something_else(text: str) -> None:
     assert yaml.safe_load(written) == {"key": text}
     if re.match(r"[-+.0-9]", text) and re.search(r"\d", text):
         assert written == f"key: '{text}'\n"
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_profiles_file_gives_helm_what_the_option_gives(name: str) -> None:
+    """`-f profiles/NAME.yaml` after the values, or `--profile NAME`: the same manifests, and not those of none."""
+    wish = {"split_lanes": True} if name == "kueue" else {}
+    more = {"engineKey": {"existingSecret": "outrider-engine-key"}}
+    plain = values(Case(wish=wish, more=more))
+    by_option = template("helm4", values(Case(profiles=(name,), wish=wish, more=more)))
+    by_file = template("helm4", plain, "--values", str(CHART / "profiles" / f"{name}.yaml"))
+    assert by_option.returncode == 0, by_option.stderr
+    assert by_option.stdout == by_file.stdout
+    assert by_option.stdout != template("helm4", plain).stdout
 
 
 def test_flags_stay_readable() -> None:
