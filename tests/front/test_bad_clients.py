@@ -345,3 +345,39 @@ def test_events_survive_any_cut_by_the_network(pair: Pair) -> None:
             received += piece
     events = [part for part in received.split(b"\r\n") if part.startswith(b"data:")]
     assert b"".join(events) == whole
+
+
+def test_a_reader_that_asks_on_without_reading_costs_no_memory(bed: Bed) -> None:
+    """Answers of the front's own, asked for on one connection and never read: they do not pile up, and it is dropped."""
+    models = [f"{number:x}" for number in range(3000)]
+    front = bed.front(settings={"write_timeout_s": 1.0, "models": models})
+    with socket.create_connection(("127.0.0.1", front.port), timeout=10) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        before = most = front.resident_bytes()
+        dropped = False
+        for _ in range(300):
+            try:
+                connection.sendall(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            except OSError:
+                dropped = True
+                break
+            time.sleep(0.02)
+            most = max(most, front.resident_bytes())
+        assert dropped
+        assert most - before < 32 * 1024 * 1024
+
+
+def test_a_reader_that_catches_up_is_answered_on(bed: Bed) -> None:
+    """One that takes its time over a large answer of the front's own asks the next one on the same connection."""
+    front = bed.front(settings={"models": [f"{number:x}" for number in range(12_000)]})
+    with socket.socket() as connection:
+        connection.settimeout(10)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", front.port))
+        with connection.makefile("rb") as answers:
+            for _ in range(3):
+                connection.sendall(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n")
+                time.sleep(0.2)
+                assert b" 200 " in answers.readline()
+                fields = dict(line.split(b": ") for line in iter(answers.readline, b"\r\n"))
+                assert len(answers.read(int(fields[b"content-length"]))) > 500_000

@@ -155,6 +155,7 @@ def test_pinned_drafts_stay_until_they_are_let_go(governed: tuple[Front, Sim]) -
         (b'{"pin": 3}', "invalid_pin"),
         (b'{"pin": "off", "for_s": 3}', "invalid_pin"),
         (b'{"release": false}', "invalid_pin"),
+        (b'{"release": 1}', "invalid_pin"),
         (b"[]", "invalid_pin"),
         (b"{", "invalid_json"),
         (b"[" * 4000, "invalid_json"),
@@ -198,3 +199,12 @@ def test_another_sites_page_pins_nothing(governed: tuple[Front, Sim]) -> None:
     assert pin(front, b'{"pin": "off"}', origin="https://elsewhere.example")[0] == 403
     assert pin(front, b'{"pin": "off"}', content_type="text/plain")[0] == 415
     assert speculation(front)["draft"] == "eagle3"
+
+
+@pytest.mark.parametrize("query", ["&".join(f"a{n}=1" for n in range(40)), "since=1e400", "since=%ff"])
+def test_queries_that_are_none_are_refused(governed: tuple[Front, Sim], query: str) -> None:
+    """With an answer, not with a closed connection."""
+    front, _ = governed
+    answer = ask(front.port, "GET", f"/v1/speculation?{query}")
+    assert (answer.status, answer.error["code"]) == (400, "invalid_type")
+    assert "Traceback" not in front.log()

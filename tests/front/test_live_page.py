@@ -111,3 +111,33 @@ def test_a_key_is_asked_for_and_kept_in_the_tab(bed: Bed) -> None:
         until(page, "Nothing since the server started.")
         page.js("[...document.querySelectorAll('#pins button')][0].click()")
         until(page, "This needs a key with `admin: true` in the stack.")
+
+
+def test_it_asks_for_one_thing_at_a_time(bed: Bed) -> None:
+    """A pin, a timer and a slow server make it ask before it was answered: no second is lost or drawn twice."""
+    front = bed.front(bed.sim(), draft="eagle3", policy=QUICK)
+    with browse() as page:
+        page.open(f"http://127.0.0.1:{front.port}/ui")
+        until(page, "Nothing since the server started.")
+        for _ in range(4):
+            time.sleep(1.1)
+            page.js("void [ask(), ask(), ask()]")
+        time.sleep(0.5)
+        times = page.js("samples.map(s => s.t)")
+    known = ask(front.port, "GET", "/v1/speculation?since=0").json()["samples"]
+    assert times == [one["t"] for one in known][: len(times)]
+    assert len(times) >= 4
+
+
+def test_many_switches_leave_the_rest_of_the_page_near(bed: Bed) -> None:
+    """Fifty of them scroll in their box: the drafts and the pins are not pushed out of sight."""
+    front = bed.front(bed.sim(), draft="eagle3", policy=QUICK)
+    for draft in ["off", "ngram"] * 25:
+        body = b'{"pin": "%b"}' % draft.encode()
+        assert ask(front.port, "POST", "/v1/speculation", body).status == 200
+    with browse() as page:
+        page.size(1100, 900)
+        page.open(f"http://127.0.0.1:{front.port}/ui")
+        until(page, "Pinned: n-gram.")
+        assert page.js("document.querySelectorAll('#switches li').length") == 50
+        assert page.js("document.documentElement.scrollHeight") < 1800

@@ -7,6 +7,7 @@ out and told once, and the draft in force stays.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -15,8 +16,9 @@ from dataclasses import dataclass, field
 from outrider.control.past import Past
 from outrider.control.upstreams import DraftInForce, UpstreamSet
 from outrider.core.acceptance import SpecCounters, difference
+from outrider.core.errors import place_of
 from outrider.engines.base import EngineCounters
-from outrider.governor.decision import Turn
+from outrider.governor.decision import Alert, Turn
 from outrider.governor.ladder import Ladder, Rung, ladder_of
 from outrider.governor.policy import Policy
 from outrider.governor.snapshot import Credit, Snapshot, StartProbe, StepReading
@@ -32,6 +34,8 @@ DECIDE_EVERY_S = 1.0
 MAX_WAITING = 10_000
 # A reading of fewer steps is noise.
 LEAST_STEPS = 4
+# An alert that comes back is told again once it was away for this long.
+QUIET_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,8 @@ class Governing:
     _probes: list[StartProbe] = field(default_factory=list)
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _untold: dict[str, _Untold] = field(default_factory=dict)
-    _told: set[str] = field(default_factory=set)
+    _faults: set[str] = field(default_factory=set)
+    _alerted_s: dict[tuple[str, ...], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         now_s = self.clock()
@@ -126,11 +131,14 @@ class Governing:
         if before is None or generated < before.generated:
             return
         self.past.generated(now_s, generated - before.generated)
-        if (reading := _reading(before, seen)) is not None:
-            self._steps.append(reading)
-        for draft, ended in untold.items():
-            if (credit := _counted(draft, ended, before, seen)) is not None:
-                self._credits.append(credit)
+        try:
+            if (reading := _reading(before, seen)) is not None:
+                self._steps.append(reading)
+            for draft, ended in untold.items():
+                if (credit := _counted(draft, ended, before, seen)) is not None:
+                    self._credits.append(credit)
+        except ValueError as error:  # the engine's counts do not fit each other
+            self.fault(error)
 
     def pin(self, draft: str | None) -> None:
         """Hold a draft in force, or let go with None; at once. Raises ValueError for one that stands on no rung."""
@@ -174,9 +182,13 @@ class Governing:
         self.metrics.forget(names.DRAFT_ALERT)
         for alert in decision.alerts:
             self.metrics.gauge(names.DRAFT_ALERT, alert.draft, alert.kind).set(1)
-            self._tell_once("alert", alert.text, alert=alert.kind, draft=alert.draft)
+            self._alert(alert, snapshot.at_s)
         if self.record:
-            self.record(look_lines(snapshot, decision))
+            try:
+                self.record(look_lines(snapshot, decision))
+            except OSError as error:
+                self.record = None
+                self.say("trace", f"the trace ends here: {error.strerror or error}", fault=str(error))
 
     def _switched(self, before: str, after: str, reason: str, why: str) -> None:
         self.metrics.counter(names.DRAFT_SWITCHES, before, after, reason).inc()
@@ -188,15 +200,18 @@ class Governing:
         )
 
     def fault(self, error: Exception) -> None:
-        """A record that cannot be, or a fault of ours: told once a kind."""
-        text = f"{type(error).__name__}: {error}"
-        self._tell_once("draft", f"the governor left out what it cannot use: {text}", fault=text)
+        """A record that cannot be, or a fault of ours: told once for every place, whatever the figures."""
+        if (place := place_of(error)) not in self._faults:
+            self._faults.add(place)
+            text = f"{type(error).__name__}: {error}"
+            self.say("draft", f"the governor left out what it cannot use: {text}", fault=text)
 
-    def _tell_once(self, event: str, text: str, **facts: str) -> None:
-        kind = " ".join((event, *facts.values()))
-        if kind not in self._told and len(self._told) < MAX_WAITING:
-            self._told.add(kind)
-            self.say(event, text, **facts)
+    def _alert(self, alert: Alert, now_s: float) -> None:
+        """Told when it begins; one that comes and goes is not told every time."""
+        kind = (alert.kind, alert.draft, alert.level)
+        if now_s - self._alerted_s.get(kind, -math.inf) > QUIET_S:
+            self.say("alert", alert.text, alert=alert.kind, draft=alert.draft)
+        self._alerted_s[kind] = now_s
 
     def status(self) -> dict[str, object]:
         """How it stands, in plain JSON values (`governor.status`), with the last switches."""

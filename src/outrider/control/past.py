@@ -3,6 +3,7 @@ anybody's request is in it."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -56,7 +57,7 @@ class Past:
 
     def __init__(self, price: Price | None = None, wall: Callable[[], float] = time.time) -> None:
         self._price, self._wall = price, wall
-        self._samples: deque[Sample] = deque(maxlen=KEPT_S)
+        self._samples: deque[tuple[float, str]] = deque(maxlen=KEPT_S)
         self._switches: deque[Switch] = deque(maxlen=SWITCHES)
         self._credits: deque[Credit] = deque(maxlen=MAX_CREDITS)
         self._tokens: deque[tuple[float, float]] = deque()
@@ -89,25 +90,33 @@ class Past:
             if price and rate
             else None
         )
-        self._samples.append(
-            Sample(
-                t=round(self._wall(), 1),
-                draft=turn.decision.draft,
-                running=turn.state.running,
-                waiting=waiting,
-                queue_wait_ms=queue_wait_s * 1e3,
-                tokens_per_s=rate,
-                acceptance_length=window.acceptance_length,
-                acceptance_rate=window.acceptance_rate,
-                tpot_ms=1e3 * sum(took_s for took_s, _ in decoded) / tokens if tokens else None,
-                usd_per_million=usd,
-            )
+        sample = Sample(
+            t=round(self._wall(), 1),
+            draft=turn.decision.draft,
+            running=turn.state.running,
+            waiting=waiting,
+            queue_wait_ms=queue_wait_s * 1e3,
+            tokens_per_s=rate,
+            acceptance_length=window.acceptance_length,
+            acceptance_rate=window.acceptance_rate,
+            tpot_ms=1e3 * sum(took_s for took_s, _ in decoded) / tokens if tokens else None,
+            usd_per_million=usd,
         )
+        if self._samples and sample.t < self._samples[-1][0]:
+            # The clock was set back: samples of the time to come would be newer than all that follow.
+            self._samples.clear()
+        # Written once, not once for everybody who asks.
+        self._samples.append((sample.t, json.dumps(asdict(sample))))
 
     def switches(self) -> list[dict[str, object]]:
         """The last switches, oldest first."""
         return [asdict(one) for one in self._switches]
 
-    def samples(self, since: float) -> list[dict[str, object]]:
-        """Samples later than `since` (seconds since 1970), oldest first."""
-        return [asdict(one) for one in self._samples if one.t > since]
+    def samples(self, since: float) -> str:
+        """Samples later than `since` (seconds since 1970), oldest first, as a JSON array.
+
+        All of them where `since` is a moment to come: whoever asks was told it before the clock was set back.
+        """
+        if since > self._wall() + 1:
+            since = 0.0
+        return f"[{', '.join(text for t, text in self._samples if t > since)}]"

@@ -58,6 +58,8 @@ def judge(method: str, window: AcceptanceWindow, probes: int, *, made_up: bool =
             "`draft: {method: none}`",
         )
     proposed, accepted = int(window.delta.proposed), int(window.delta.accepted)
+    if accepted > proposed:
+        return ProbeResult(False, f"draft probe void: {accepted} tokens accepted of {proposed} proposed")
     seen = (StartProbe(method, proposed, accepted),)
     if made_up:
         return ProbeResult(
@@ -108,10 +110,11 @@ class EngineClient:
             answer = await self._http.get(self._plan.metrics_path, timeout=5.0)
             answer.raise_for_status()
             scrape = parse(lean(answer.content))
+            counters = self._engine.counters(scrape)
         except (httpx.HTTPError, ValueError) as error:
             raise EngineUnreachable(f"no metrics from {self._plan.base_url}: {error}") from error
         self.unknown = tuple(self._engine.unknown_metrics(scrape))
-        return self._engine.counters(scrape)
+        return counters
 
     async def complete(self, draft: str, prompt: str, temperature: float, tokens: int = PROBE_TOKENS) -> None:
         """One small completion with the draft. Raises EngineUnreachable with what the engine said."""

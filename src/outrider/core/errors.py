@@ -26,6 +26,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+def place_of(fault: BaseException) -> str:
+    """Kind and place of a fault in our own code, never what it was about: ``ValueError in Credit.__post_init__:51``."""
+    trace = fault.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = f"{trace.tb_frame.f_code.co_qualname}:{trace.tb_lineno}" if trace else "?"
+    return f"{type(fault).__name__} in {where}"
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing wrong with a stack: where it stands, what it is, what to do.

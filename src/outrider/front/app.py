@@ -106,10 +106,15 @@ class App:
             self.refused(request, error)
             request.refuse(error)
         except Exception as fault:  # the client gets an answer, whatever it is
-            self._dispatcher.report(fault)
-            request.refuse(
-                engine_fault("The server failed to read the body.", status=500, code="internal_error")
-            )
+            self.failed(request, fault)
+
+    def failed(self, request: ClientConnection, fault: Exception) -> None:
+        """A fault of the front's own while it read or answered a request."""
+        self._dispatcher.report(fault)
+        if request.exchange is not None:  # it may have begun to answer
+            request.hang_up()
+            return
+        request.refuse(engine_fault("The server failed on this request.", status=500, code="internal_error"))
 
     def stop(self) -> None:
         """End what has not come to the dispatcher yet."""
@@ -154,13 +159,15 @@ class App:
         if route.path == "/ui":
             request.respond(200, live_page.HEADERS, live_page.page())
             return
+        if route.path == "/v1/speculation":
+            if route.method == "POST":
+                speculation.pin(self._dispatcher.speculation.governing, body)
+            answer = speculation.answer(self._dispatcher.speculation, request.target)
+            request.respond(200, [(b"content-type", JSON)], answer)
+            return
         status, payload = 200, {}
         if route.path == "/v1/models":
             payload = self._models(request.path.removeprefix("/v1/models").removeprefix("/"))
-        elif route.path == "/v1/speculation":
-            if route.method == "POST":
-                speculation.pin(self._dispatcher.speculation.governing, body)
-            payload = speculation.answer(self._dispatcher.speculation, request.target)
         elif route.path == "/version":
             payload = {"version": __version__}
         elif route.path == "/healthz":

@@ -129,6 +129,8 @@ class ClientConnection(asyncio.Protocol):
             except RequestError as error:
                 self._app.refused(self, error)
                 self.refuse(error)
+            except Exception as fault:  # the client gets an answer, whatever it is
+                self._app.failed(self, fault)
 
     def eof_received(self) -> bool:
         """A client that closes its side is gone."""
@@ -154,6 +156,7 @@ class ClientConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """It has caught up."""
         self._paused = False
+        self._transport.resume_reading()
         busy = self._whole and not self._lingering
         self.deadline_s = math.inf if busy else self._now() + IDLE_CLIENT_S
         if self.exchange is not None:
@@ -307,6 +310,8 @@ class ClientConnection(asyncio.Protocol):
         if keep:
             self._begin()
             if self._paused:
+                # What it asks next would be answered on top of what it has not read yet.
+                self._transport.pause_reading()
                 self.deadline_s = self._now() + self._app.settings.write_timeout_s
         else:
             self._linger()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from outrider.control.governing import Governing, Load, Speculation
 from outrider.control.upstreams import Upstream, UpstreamSet
-from outrider.core.errors import RequestError
+from outrider.core.errors import RequestError, place_of
 from outrider.engines.base import Engine
 from outrider.front.admission import Admission
 from outrider.front.body import member_texts
@@ -167,11 +167,7 @@ class Dispatcher:
 
     def report(self, fault: Exception) -> None:
         """Tell of a fault in the front itself, once for every place: what it is and where, not what it was about."""
-        trace = fault.__traceback__
-        while trace is not None and trace.tb_next is not None:
-            trace = trace.tb_next
-        where = f"{trace.tb_frame.f_code.co_qualname}:{trace.tb_lineno}" if trace else "?"
-        place = f"{type(fault).__name__} in {where}"
+        place = place_of(fault)
         if place not in self._told:
             self._told.add(place)
             self.journal.say("fault", f"{place}; one request was given up. Please report this.", fault=place)

@@ -14,23 +14,25 @@ MAX_PIN_BYTES = 4096
 _HOW = 'Send {"pin": "DRAFT"}, or {"release": true}.'
 
 
-def answer(speculation: Speculation, target: bytes) -> dict[str, object]:
-    """How speculation stands; with ``?since=SECONDS`` (since 1970) the samples that are newer. Raises RequestError 400."""
+def answer(speculation: Speculation, target: bytes) -> bytes:
+    """How speculation stands, as JSON; with ``?since=SECONDS`` (since 1970) samples that are newer. Raises RequestError 400."""
     governing = speculation.governing
     if governing is None:
-        return {"policy": "off", "draft": speculation.draft.draft, "why": speculation.draft.reason}
-    query = parse_qs(target.decode("latin-1").partition("?")[2], max_num_fields=16)
-    if "since" not in query:
-        return governing.status()
+        off = {"policy": "off", "draft": speculation.draft.draft, "why": speculation.draft.reason}
+        return json.dumps(off).encode()
     try:
-        since = float(query["since"][-1])
+        query = parse_qs(target.decode("latin-1").partition("?")[2], max_num_fields=16)
+        since = float(query["since"][-1]) if "since" in query else None
     except ValueError:
         since = math.nan
+    if since is None:
+        return json.dumps(governing.status()).encode()
     if not math.isfinite(since):
         raise bad_request(
             "`since` must be a number of seconds since 1970.", code="invalid_type", param="since"
         )
-    return {**governing.status(), "samples": governing.past.samples(since)}
+    status = json.dumps(governing.status())
+    return f'{status[:-1]}, "samples": {governing.past.samples(since)}}}'.encode()
 
 
 def pin(governing: Governing | None, body: bytes) -> None:
@@ -44,7 +46,7 @@ def pin(governing: Governing | None, body: bytes) -> None:
         asked = json.loads(body)
     except (ValueError, RecursionError):
         raise bad_request(f"The body is not JSON. {_HOW}", code="invalid_json") from None
-    if asked == {"release": True}:
+    if isinstance(asked, dict) and list(asked) == ["release"] and asked["release"] is True:
         governing.pin(None)
         return
     if not isinstance(asked, dict) or list(asked) != ["pin"] or not isinstance(asked["pin"], str):

@@ -1,7 +1,7 @@
 """Prometheus text to samples, with limits; what a second scrape makes of a first.
 
 The text format is parsed by prometheus_client (the format's own library); this module adds what reading somebody else's
-endpoint needs: a size limit, NaN as 'no value', `_created` samples (epochs, not counts) left out, and epochs.
+endpoint needs: a size limit, NaN and infinities as 'no value', `_created` samples (epochs, not counts) left out, and epochs.
 
 Source: Prometheus text exposition format 0.0.4; OpenMetrics 1.0 for `_created`.
 """
@@ -17,7 +17,7 @@ MAX_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One sample: name, labels in order of their names, value (never NaN: a NaN sample is 'no value' and left out)."""
+    """One sample: name, labels in order of their names, value (finite: NaN and infinities are 'no value' and left out)."""
 
     name: str
     labels: tuple[tuple[str, str], ...]
@@ -79,7 +79,7 @@ def _samples(text: str) -> Iterator[Sample]:
 
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            if not math.isnan(sample.value) and not sample.name.endswith("_created"):
+            if math.isfinite(sample.value) and not sample.name.endswith("_created"):
                 yield Sample(sample.name, tuple(sorted(sample.labels.items())), float(sample.value))
 
 

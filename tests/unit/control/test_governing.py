@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from outrider.control.governing import Governing, Load, ladder_for
+from outrider.control.past import Past
 from outrider.control.upstreams import DraftInForce, Upstream, UpstreamSet
 from outrider.core.acceptance import SpecCounters
 from outrider.engines.base import EngineCounters
@@ -68,6 +69,11 @@ class Bench:
     def state(self) -> dict[str, object]:
         """As the route tells it."""
         return json.loads(json.dumps(self.governing.status()))  # type: ignore[no-any-return]
+
+    @property
+    def samples(self) -> list[dict[str, object]]:
+        """As the route tells them."""
+        return json.loads(self.governing.past.samples(0))  # type: ignore[no-any-return]
 
 
 def test_a_head_that_accepts_too_little_is_left_and_that_is_said_everywhere() -> None:
@@ -172,6 +178,69 @@ def test_a_record_that_cannot_be_is_left_out_and_told_once() -> None:
     assert bench.draft.draft == "ngram"
 
 
+def test_an_engine_that_lies_is_told_once_and_ends_nothing() -> None:
+    """Counts that do not fit each other, with other figures every second: one line a kind, and the loop goes on."""
+    bench = Bench()
+    for second in range(1, 30):
+        bench.now_s += 1
+        bench.governing.uncredited("eagle3", bench.now_s)
+        lies = {"eagle3": SpecCounters(10.0 * second, 30.0 * second, 31.0 * second**2)}
+        bench.scrape(1e30 * second, by_draft=lies)
+        bench.engine.begin(bench.now_s, "eagle3")
+        bench.governing.tick(Load(1.0, 0, 0.0))
+    assert 1 <= len(bench.said) <= 2, bench.said
+    assert bench.draft.draft == "eagle3"
+
+
+def test_an_alert_that_comes_back_is_told_again_but_not_every_time() -> None:
+    """Once when it begins; again once it was away for ten minutes."""
+    bench = Bench()
+    broken, well = StartProbe("eagle3", 200, 0), StartProbe("eagle3", 200, 100)
+
+    def alerts() -> int:
+        return sum(line.startswith("alert: ") for line in bench.said)
+
+    for away_s, told in ((0, 1), (60, 1), (700, 2)):
+        bench.governing.engine_started([well], [])
+        bench.second()
+        bench.now_s += away_s
+        bench.governing.engine_started([broken], [])
+        bench.second()
+        assert alerts() == told
+
+
+def test_a_trace_that_cannot_be_written_ends_and_nothing_else() -> None:
+    """A full disk: said once, the governor and the page go on."""
+    bench = Bench()
+
+    def full(_: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    bench.governing.record = full
+    for _ in range(3):
+        bench.second(accepted=20)
+    assert bench.said == ["trace: the trace ends here: No space left on device"]
+    assert len(bench.samples) == 3
+
+
+def test_a_clock_that_is_set_back_does_not_stop_the_page() -> None:
+    """Whoever was told moments that are still to come is told what there is; nothing stands twice."""
+    bench, wall_s = Bench(), [1_000_000.0]
+    past = bench.governing.past = Past(wall=lambda: wall_s[0])
+
+    def after(since: float) -> list[float]:
+        return [one["t"] for one in json.loads(past.samples(since))]
+
+    for _ in range(5):
+        bench.second()
+        wall_s[0] += 1
+    newest = after(0)[-1]
+    assert after(newest) == []
+    wall_s[0] -= 3600
+    bench.second()
+    assert after(newest) == after(0) == [1_000_005.0 - 3600]
+
+
 def test_what_it_is_told_and_decides_can_be_replayed() -> None:
     """The recorded trace reads back, and a policy of the same settings decides the same."""
     bench = Bench()
@@ -193,13 +262,13 @@ def test_samples_hold_what_was_measured_and_nothing_else() -> None:
     """None where nothing was: no acceptance without drafts, no cost without tokens."""
     bench = Bench()
     bench.second()
-    (empty,) = bench.governing.past.samples(0)
+    (empty,) = bench.samples
     assert (empty["acceptance_length"], empty["tpot_ms"], empty["usd_per_million"]) == (None, None, None)
     bench.scrape(0)
     bench.second(accepted=20)
     bench.scrape(150)
     bench.second(accepted=20)
-    newest = bench.governing.past.samples(0)[-1]
+    newest = bench.samples[-1]
     assert newest["acceptance_length"] == pytest.approx(3.0)
     assert newest["tpot_ms"] == pytest.approx(500 / 30)
     assert newest["tokens_per_s"] == pytest.approx(150 / 15)

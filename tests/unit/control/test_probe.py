@@ -38,6 +38,7 @@ def test_a_draft_that_never_drafts_is_not_ready() -> None:
     """Nothing proposed is no readiness; a void window neither; without a draft there is nothing to see."""
     assert not judge("ngram", AcceptanceWindow(SpecCounters()), 3).ready
     assert not judge("ngram", difference(SpecCounters(5), SpecCounters(1)), 1).ready
+    assert not judge("ngram", AcceptanceWindow(SpecCounters(10, 30, 31)), 1).ready
     assert judge("none", AcceptanceWindow(SpecCounters()), 0).ready
 
 

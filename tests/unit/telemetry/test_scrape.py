@@ -1,7 +1,5 @@
 """The metrics page of an engine, read as the format's rules say."""
 
-import math
-
 import pytest
 
 from outrider.core.acceptance import difference
@@ -50,11 +48,10 @@ def test_metrics_two_engines_positions() -> None:
 
 
 def test_metrics_grammar() -> None:
-    """NaN, +Inf, timestamps, braces and quotes in labels, comments between samples: all by the format's rules."""
-    text = 'a NaN\nb{x="}",y="say \\"hi\\""} +Inf\n# a comment\nc{x="1"} 3 1700000000000\nd 4\n'
+    """Timestamps, braces and quotes in labels, comments between samples: all by the format's rules."""
+    text = 'b{x="}",y="say \\"hi\\""} 1e3\n# a comment\nc{x="1"} 3 1700000000000\nd 4\n'
     samples = {sample.name: sample for sample in parse(text).samples}
-    assert "a" not in samples
-    assert math.isinf(samples["b"].value)
+    assert samples["b"].value == 1000.0
     assert (samples["b"].label("x"), samples["b"].label("y")) == ("}", 'say "hi"')
     assert (samples["c"].value, samples["d"].value) == (3, 4)
 
@@ -89,3 +86,9 @@ def test_a_page_that_is_too_large_is_refused() -> None:
     """What comes from outside has a limit."""
     with pytest.raises(ValueError, match="over the limit"):
         parse("x" * (MAX_BYTES + 1))
+
+
+def test_what_is_no_number_is_no_value() -> None:
+    """NaN and infinities: nothing can be reckoned with them."""
+    page = "a NaN\nb +Inf\nc -Inf\nd 1\n"
+    assert [sample.name for sample in parse(page).samples] == ["d"]
