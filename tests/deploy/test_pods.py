@@ -217,7 +217,7 @@ def test_hooks_check_before_and_compare_after() -> None:
     extra = gate["spec"]["template"]["spec"]["containers"][0]["command"][4:]
     assert bench_command.make_context("bench", [*bench[2:-1], *extra]).params["out"]
     words = [
-        word.replace("/reference/reference", "/").replace("/work/candidate", "/") for word in compare[3:]
+        word.replace("/reference/reference", "/").replace("/scratch/candidate", "/") for word in compare[3:]
     ]
     tolerances = compare_command.make_context("compare", words).params["given"]
     assert {chosen[0]: share for chosen, share in tolerances} == {
