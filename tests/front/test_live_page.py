@@ -1,5 +1,6 @@
 """The page at /ui in a real browser: does it tell what was switched and why, by itself, on a phone too?"""
 
+import json
 import time
 from pathlib import Path
 
@@ -141,3 +142,23 @@ def test_many_switches_leave_the_rest_of_the_page_near(bed: Bed) -> None:
         until(page, "Pinned: n-gram.")
         assert page.js("document.querySelectorAll('#switches li').length") == 50
         assert page.js("document.documentElement.scrollHeight") < 1800
+
+
+def test_hostile_and_endless_words_are_only_words(bed: Bed) -> None:
+    """Markup in names and reasons is shown as it stands, and a sentence without a space does not widen a phone's page."""
+    front = bed.front(bed.sim(), draft="eagle3", policy=QUICK)
+    words = "<img src=x onerror=\"document.title='had'\">" + "w" * 400
+    with browse() as page:
+        page.size(360, 740, phone=True)
+        page.open(f"http://127.0.0.1:{front.port}/ui")
+        until(page, "Nothing since the server started.")
+        state = ask(front.port, "GET", "/v1/speculation").json()
+        switch = {"t": time.time(), "before": words, "after": words, "reason": words, "why": words}
+        state |= {"draft": words, "why": words, "waiting": words, "pinned": words, "last_switches": [switch]}
+        state["alerts"] = [{"kind": "drift", "draft": words, "level": "warning", "text": words}]
+        state["drafts"] = [{**state["drafts"][0], "draft": words, "verdict": words}]
+        page.js(f"show({json.dumps(state)})")
+        assert page.js("document.querySelectorAll('img').length") == 0
+        assert page.js("document.title") == "Outrider"
+        assert text(page).count(words) >= 8
+        assert page.js("document.documentElement.scrollWidth") <= 360

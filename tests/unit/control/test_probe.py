@@ -1,13 +1,19 @@
 """What the probe makes of the counters, and what scrapes make of the metrics."""
 
+import asyncio
+
 import pytest
 
-from outrider.control.probe import judge
+from outrider.control.probe import EngineClient, judge
 from outrider.control.scraping import EngineMetrics
 from outrider.control.supervisor import backoff_s
+from outrider.control.upstreams import Upstream
 from outrider.core.acceptance import AcceptanceWindow, SpecCounters, difference
-from outrider.engines.base import EngineCounters
+from outrider.core.errors import EngineUnreachable
+from outrider.engines.base import EngineCounters, LaunchPlan
+from outrider.engines.sim.adapter import SimEngine
 from outrider.telemetry.metrics import Metrics
+from tests.front.harness import RawEngine
 
 
 def test_a_draft_that_drafts_is_ready() -> None:
@@ -69,3 +75,24 @@ def test_scrapes_add_up_across_a_restart(metrics: Metrics) -> None:
     assert 'outrider_engine_draft_tokens_accepted_total{draft="ngram",engine="engine-0"} 68.0' in page
     assert 'outrider_engine_generation_tokens_total{engine="engine-0"} 260.0' in page
     assert 'outrider_engine_requests_running{engine="engine-0"} 2.0' in page
+
+
+@pytest.mark.parametrize(
+    "page", [b'sim:accepted_tokens_per_pos_total{position="first"} 3\n', b"sim:drafts_total {\n", b"\xff\n"]
+)
+def test_a_metrics_page_that_cannot_be_read_is_an_engine_that_did_not_answer(page: bytes) -> None:
+    """Whatever is wrong with it: the one error that those who scrape wait for."""
+    engine = RawEngine()
+    engine.answer = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(page), page)
+    plan = LaunchPlan((), {}, "127.0.0.1", engine.port, "", "/health", "/metrics")
+
+    async def scrape() -> None:
+        client = EngineClient(SimEngine(), plan, Upstream("sim", "127.0.0.1", engine.port, 1), "sim")
+        try:
+            with pytest.raises(EngineUnreachable, match="no metrics from"):
+                await client.counters()
+        finally:
+            await client.close()
+
+    asyncio.run(scrape())
+    engine.close()
