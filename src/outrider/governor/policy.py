@@ -88,7 +88,8 @@ class Policy:
         if state.pinned is not None:
             pinned = _Move(state.pinned, Reason.PINNED, _PINNED, at_once=True)
             return pinned if state.pinned != state.draft else None
-        if state.records[state.draft].broken and snapshot.start_probes:
+        known_now = snapshot.start_probes or state.reason is Reason.RELEASED
+        if state.records[state.draft].broken and known_now:
             why = f"the start-up probe saw none of {state.draft}'s tokens accepted"
             return _Move(self._down(state), Reason.BROKEN, why, at_once=True)
         if state.trial:

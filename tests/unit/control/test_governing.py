@@ -119,6 +119,18 @@ def test_a_broken_head_is_out_of_force_before_the_first_request() -> None:
     assert bench.metrics.gauge(names.DRAFT_ALERT, "eagle3", "broken")._value.get() == 1
 
 
+def test_a_broken_head_that_was_pinned_goes_when_it_is_let_go() -> None:
+    """Whoever pins it gets it; nobody else does, and no traffic is needed to know."""
+    bench = Bench()
+    bench.governing.engine_started([StartProbe("eagle3", 81, 0)], [])
+    bench.second()
+    bench.governing.pin("eagle3")
+    bench.second()
+    assert bench.draft.draft == "eagle3"
+    bench.governing.pin(None)
+    assert bench.draft.draft == "ngram"
+
+
 def test_an_alert_that_is_over_leaves_the_metrics() -> None:
     """It is told once in the log, and its gauge ends with it."""
     bench = Bench()
