@@ -23,6 +23,7 @@ from outrider.stack.facts import ModelFacts, facts_from_config
 from outrider.stack.find_facts import Found, Source
 from outrider.stack.load import load_stack, load_stack_text
 from outrider.stack.manifest import PairManifest, PairPart, ServedAcceptance, pair_id
+from outrider.stack.models import ApiKey
 from tests.deploy.charts import HERE, SHAPES, Case, template, tool, values
 
 ROOT = Path(__file__).parents[2]
@@ -231,3 +232,10 @@ def test_the_images_hold_what_the_core_needs() -> None:
         assert re.search(r":v?\d+\.\d+\.\d+", line), f"{line} is not pinned"
     # the command is rendered for the version that the image has
     assert f"vllm-openai:v{installed(load_stack(LLAMA), '').version}" in recipe
+
+
+def test_the_chart_knows_every_member_of_a_key() -> None:
+    """A member that the stack gets and the chart's schema does not would refuse every rendering with keys."""
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    known = schema["properties"]["keys"]["properties"]["list"]["items"]["properties"]
+    assert known.keys() == ApiKey.model_fields.keys()
