@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from outrider.deploy.render import refusal
+from outrider.stack.manifest import pair_id
 from tests.deploy.charts import CASES, HELMS, Case, merged, template, values
 
 KEYS = {"keys": {"list": []}}
@@ -114,3 +115,18 @@ def test_a_whole_new_pair_is_taken() -> None:
     given["pair"]["hash"] = pair_id(given["pair"]["target"]["content"], given["pair"]["draft"]["content"])
     for helm in HELMS:
         assert template(helm, given).returncode == 0
+
+
+@pytest.mark.parametrize("helm", HELMS)
+def test_an_unpinned_half_takes_no_commit_by_hand(helm: str) -> None:
+    """Rendered while the hub did not answer it is taken as it is, unpinned; a commit is no part of it."""
+    given = values(CASES["mig"])
+    target = given["pair"]["target"]
+    target["content"]["commit"] = "unpinned"
+    del target["revision"]
+    given["pair"]["hash"] = pair_id(target["content"], given["pair"]["draft"]["content"])
+    assert template(helm, given).returncode == 0
+    target["revision"] = "4" * 40
+    done = template(helm, given)
+    assert done.returncode != 0
+    assert 'its content ids are of commit "unpinned": render the stack again' in refusal(done.stderr)

@@ -121,8 +121,10 @@ def test_a_manifest_that_cannot_be(tmp_path: Path, text: str, said: str) -> None
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     """As a sentence, not a traceback."""
-    with pytest.raises(StackError, match="cannot be read: No such file"):
-        read_policy(str(tmp_path / "gone.yaml"))
+    gone = str(tmp_path / "gone.yaml")
+    with pytest.raises(StackError, match="cannot be read: No such file") as caught:
+        read_policy(gone)
+    assert str(caught.value).startswith(gone), "the place that was named, not only the file"
 
 
 def test_settings_reach_the_policy() -> None:

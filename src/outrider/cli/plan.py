@@ -29,7 +29,7 @@ KEY_PLACEHOLDER = "choose-a-key"
     show_default=True,
     help="Port of the engine; `serve` takes a free one.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print argv, env and warnings as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print argv, env, warnings and notes as JSON.")
 def plan_command(stack: Path | None, port: int, as_json: bool) -> None:
     """Print the exact engine command for STACK (the built-in one without a file); nothing is started.
 
@@ -49,8 +49,11 @@ def plan_command(stack: Path | None, port: int, as_json: bool) -> None:
     warnings = [reading.located(warning).render() for warning in (*told, *plan.warnings)]
     for text in warnings:
         click.echo(text, err=True)
+    if why := plan.notes.get("drafts"):
+        click.echo(f"note: no request can have another draft than the stack's: {why}", err=True)
     if as_json:
-        click.echo(json.dumps({"argv": plan.argv, "env": dict(plan.env), "warnings": warnings}, indent=2))
+        told_all = {"argv": plan.argv, "env": dict(plan.env), "warnings": warnings, "notes": dict(plan.notes)}
+        click.echo(json.dumps(told_all, indent=2))
     else:
         click.echo(command_text(plan))
 

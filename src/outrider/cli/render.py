@@ -62,7 +62,12 @@ def _chart(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:
     "--split-lanes", is_flag=True, help="Two engine Deployments: interactive with the draft, batch without."
 )
 @click.option("--release", default="outrider", show_default=True, help="Name of the Helm release.")
-@click.option("--namespace", default="default", show_default=True, help="Namespace of the manifests.")
+@click.option(
+    "--namespace",
+    default="default",
+    show_default=True,
+    help="Namespace of the manifests; with --applicationset NAMESPACE-canary and NAMESPACE-prod.",
+)
 @click.option(
     "--applicationset",
     "repository",

@@ -154,7 +154,8 @@ def read_policy(source: str) -> Policy:
     file, _, wanted = source.partition("#")
     path = Path(file)
     hint = (
-        "Name a file of rendered manifests with a ScaledObject or HorizontalPodAutoscaler (autoscaling/v2)."
+        "Name a file of rendered manifests with a ScaledObject or HorizontalPodAutoscaler (autoscaling/v2): "
+        "outrider render STACK --profile keda --manifests -o FILE, with both images."
     )
     try:
         with path.open("rb") as stream:
@@ -163,7 +164,7 @@ def read_policy(source: str) -> Policy:
             raise StackError(f"{path.name} is larger than {MAX_BYTES // 1024**2} MiB", hint=hint)
         documents = list(yaml.safe_load_all(text))
     except OSError as error:
-        raise StackError(f"{path.name} cannot be read: {error.strerror}", hint=hint) from error
+        raise StackError(f"{path} cannot be read: {error.strerror}", hint=hint) from error
     except yaml.YAMLError as error:
         raise StackError(f"{path.name} is not YAML: {error}", hint=hint) from error
     readers = {"ScaledObject": from_scaled_object, "HorizontalPodAutoscaler": from_hpa}

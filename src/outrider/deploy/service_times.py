@@ -119,7 +119,7 @@ def read_run(path: Path) -> RunDocument:
     try:
         return RunDocument.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise MeasurementError(f"{path.name} cannot be read: {error.strerror}", hint=hint) from error
+        raise MeasurementError(f"{path} cannot be read: {error.strerror}", hint=hint) from error
     except ValidationError as error:
         raise MeasurementError(f"{path.name} is not a bench run of this version", hint=hint) from error
 

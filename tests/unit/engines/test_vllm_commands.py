@@ -60,6 +60,14 @@ def test_plan_warns_beside_the_command(tmp_path: Path, model: Path) -> None:
     assert "tried" not in result.stdout
 
 
+def test_plan_says_why_no_request_can_have_another_draft(tmp_path: Path, model: Path) -> None:
+    """docs/govern.md sends people here; `--json` has the reason too."""
+    why = "outrider-vllm is not installed beside vllm"
+    result = CliRunner().invoke(plan_command, [stack_file(tmp_path, model), "--json"])
+    assert f"note: no request can have another draft than the stack's: {why}" in result.stderr
+    assert json.loads(result.stdout)["notes"] == {"drafts": why}
+
+
 def test_plan_of_a_refused_stack_gives_every_reason(tmp_path: Path, model: Path) -> None:
     """A stack that cannot be started has no command: all its errors are raised at once."""
     path = stack_file(tmp_path, model, "{host: x, port: 1}")
