@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from outrider.control.governing import Speculation
 from outrider.control.upstreams import DraftInForce, UpstreamSet
 from outrider.core.errors import MeasurementError
 from outrider.deploy.scale_demo.chart import render_chart
@@ -146,9 +147,8 @@ async def _up_and_down(folder: Path) -> tuple[list[tuple[int, int]], float, Clie
     """One replica, two, one again, while requests are under way; (declared, ready) after each."""
     metrics, upstreams = Metrics(), UpstreamSet()
     settings = FrontSettings(models=(MODEL,))
-    front = await start(
-        settings, upstreams, SimEngine(), DraftInForce("eagle3"), Journal(metrics, lambda line: None), lambda: (True, "")
-    )  # fmt: skip
+    speculation, journal = Speculation(DraftInForce("eagle3")), Journal(metrics, lambda line: None)
+    front = await start(settings, upstreams, SimEngine(), speculation, journal, lambda: (True, ""))
     flags = engine_flags(read_times("llama-3.3-70b", "eagle3-k3"), 3)
     replicas = Replicas(upstreams, metrics, engine_job(flags, "eagle3", 4, folder / "engine.log"), 0.0)
     clients = Clients(f"http://127.0.0.1:{front.port}", 64)
