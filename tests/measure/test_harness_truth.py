@@ -138,8 +138,10 @@ def test_one_stall_in_all_is_the_worst_step_gap(
         sim = bed.sim(**TRUTH, stall_ms=STALL_MS, stall_at=20, stall_every=1_000_000)
         asked = plan(sim.port, concurrency=4, requests=24, warmup_requests=0, output_tokens=101)
         result, _ = measured(runner, asked, folder)
-        at_its_place = [1e3 * record.step_gaps_s()[19] for record in result.records]  # before the 21st chunk
-        assert max(at_its_place) > STALL_MS - 10
+        assert max(gaps_ms(result)) > STALL_MS - 10  # late or not, it is seen
+        # Before the 21st chunk. On a busy machine chunks are read together, and every gap behind them has another number.
+        gaps = [record.step_gaps_s() for record in result.records]
+        at_its_place = [1e3 * each[19] for each in gaps if len(each) == max(map(len, gaps))]
         return {
             "worst step gap": (max(gaps_ms(result)), pytest.approx(STEP_MS + STALL_MS, abs=20)),
             "the stall": (max(at_its_place), pytest.approx(STEP_MS + STALL_MS, abs=20)),
