@@ -170,7 +170,8 @@ def run(server: Server, known: list[str], unknown: list[str]) -> list[str]:
     if not back:
         wrong.append(f"the head was not back within {BACK_WITHIN_S:.0f} s")
     went = [one["after"] for one in server.speculation()["last_switches"][switches:]]
-    if went != ["ngram", head]:
+    # On a slow machine n-gram may be seen not to pay for what the head knows before the head is back: then there is none between.
+    if went not in (["ngram", head], ["ngram", "off", head]):
         wrong.append(f"the draft went {head} -> {' -> '.join(went) or 'nowhere'}")
     print(f"{traffic.asked} requests, {len(traffic.failed)} failed, {len(traffic.changed)} changed")
     wrong += [f"failed: {text}" for text in traffic.failed[:5]] + [

@@ -47,8 +47,12 @@ def of_fall(seen: Assessment, state: GovernorState, ladder: Ladder, settings: Po
                 f"(the pair manifest says {rung.baseline_length:.2f}){lasted}"
             )
     brought = seen.seen.per_step.value if seen.seen.per_step else 1.0
+    told = f"{brought:.2f} tokens a step over {seen.seen.requests} requests"
+    least = seen.break_even.at_least
+    if even is None and least is not None and brought < least:
+        return f"{told}, at least {least:.2f} are needed with {running(state.running)}{lasted}"
     needed = even.value if even else 1 + (seen.needed_gain or 0.0)
-    return f"{brought:.2f} tokens a step over {seen.seen.requests} requests, {needed:.2f} just pay{lasted}"
+    return f"{told}, {needed:.2f} just pay{lasted}"
 
 
 def of_return(draft: str, seen: Evidence) -> str:
