@@ -5,7 +5,8 @@
 
 The head's acceptance is broken by traffic that it does not know, as users do. Every prompt is answered greedily in float32, so
 its text must be the same with every draft. Exits 1 unless the head's acceptance was broken, the draft went head -> n-gram ->
-head (or by no draft, where n-gram did not pay either), and no request failed or changed. Standard library only; `outrider` is looked for beside this Python.
+head (or by no draft, where n-gram did not pay either), and no request failed or changed. Standard library only; `outrider` is
+looked for beside this Python.
 """
 
 from __future__ import annotations
