@@ -22,12 +22,12 @@ parts() {  # NAME: split standard input into OUT_DIR/NAME/pNN/part
   done
 }
 
-for what in vllm aiperf; do
+for what in vllm train aiperf; do
   python3 -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.12 --implementation cp \
     --abi cp312 --abi abi3 --abi none "${platforms[@]}" --dest "$work/$what" --requirement "$here/wheels-$what.txt"
 done
 mkdir "$work/data" && cp -r "$data"/. "$work/data/"
-tar -C "$work" -cf - vllm aiperf data | parts kit
+tar -C "$work" -cf - vllm train aiperf data | parts kit
 for model in "$@"; do parts "${model%%=*}" <"${model#*=}"; done
 cp "$here"/{setup.sh,models.sh,unzip.py} "$out/"
 du -sh "$out"/*

@@ -7,7 +7,7 @@ work=$(mktemp -d)
 cat ~/parts/kit/p[0-9][0-9]/part | tar -C "$work" -xf -
 aiperf=~/bench/lib/python3.12/site-packages
 mkdir -p ~/site ~/runs ~/cache "$aiperf"
-python3 "$here/unzip.py" ~/site "$work"/vllm/*.whl &
+python3 "$here/unzip.py" ~/site "$work"/{vllm,train}/*.whl &
 unzipping=$!
 python3 -m venv --without-pip ~/bench
 python3 "$here/unzip.py" "$aiperf" "$work"/aiperf/*.whl

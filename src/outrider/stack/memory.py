@@ -89,13 +89,13 @@ def make_budget(stack: Stack, target: ModelFacts, draft: ModelFacts | None, on: 
     if draft:
         more, draft_how = _kv_cache(stack, draft, ask.context, stack.draft.tensor_parallel or parallel)
         request, how = request + more, f"{how} + draft {draft_how}"
-    if on.is_cpu:
-        room = int((stack.engine.cpu_kv_cache_gib or DEFAULT_CPU_KV_GIB) * GIB)
-        lines.append(Line("KV cache", -room, "engine.cpu_kv_cache_gib"))
+    key = "cpu_kv_cache_gib" if on.is_cpu else "kv_cache_gib"
+    named = getattr(stack.engine, key) or (DEFAULT_CPU_KV_GIB if on.is_cpu else None)
+    room = int(named * GIB) if named else sum(line.size_bytes for line in lines)
+    if named:
+        lines.append(Line("KV cache", -room, f"engine.{key}"))
         if sum(line.size_bytes for line in lines) < 0:
             room = 0
-    else:
-        room = sum(line.size_bytes for line in lines)
     return Budget(on, parallel, tuple(lines), room, max(request, 1), how, ask)
 
 

@@ -129,6 +129,11 @@ class Engine(_Strict):
         le=1,
         description="Share of accelerator memory the engine may use; default: the engine's; `check` reckons with 0.9.",
     )
+    kv_cache_gib: float | None = Field(
+        None,
+        gt=0,
+        description="KV cache on an accelerator, GiB, in place of all that `memory_fraction` leaves: for one that other work shares.",
+    )
     cpu_kv_cache_gib: float | None = Field(None, gt=0, description="KV cache on CPU, GiB; default 1.")
     max_running_requests: int = Field(
         16, ge=1, le=4096, description="Requests the engine runs at once; the front queues the rest."

@@ -21,12 +21,21 @@ from outrider.stack.manifest import PairManifest, ServedAcceptance, write_manife
 from outrider.stack.models import Draft, Stack
 from outrider.stack.pair_manifest import references, shape_of
 from outrider.stack.weights_cache import Progress
-from outrider.train.process import TrainSummary
+from outrider.train.job import read_job
+from outrider.train.process import JOB, TrainSummary
 from outrider.train.rows import unwritable
 from outrider.train.run import Data
 from outrider.train.wish import Wish
 
 STACK = "stack.yaml"
+_NOT_SETTINGS = {
+    "method",
+    "target",
+    "target_name",
+    "rows",
+    "out",
+    "work",
+}  # said elsewhere, or this machine's paths
 
 
 def training_facts(
@@ -47,6 +56,7 @@ def training_facts(
             "sources": list(prompts.sources),
             "answer_temperature": wish.answers.temperature,
         },
+        "settings": read_job(wish.work / JOB).model_dump(mode="json", exclude=_NOT_SETTINGS),
         "training": asdict(summary),
         "provenance": provenance(command, created),
     }

@@ -218,6 +218,16 @@ def test_cpu_keeps_its_own_cache() -> None:
     assert "does not fit on this machine" in judge_budget(on_cpu, target, None, small)[0].message
 
 
+def test_an_accelerator_that_is_shared_keeps_a_named_cache() -> None:
+    """The rest of the engine's share is not counted as room; a cache that does not fit into it leaves none."""
+    target, on = shape("llama-3.3-70b"), ACCELERATORS["h200"]
+    more = ", quantization: fp8, max_context_tokens: 2048"
+    named = make_budget(stack(more, ", kv_cache_gib: 16"), target, None, on)
+    assert named.kv_room_bytes == 16 * GIB
+    assert named.fits
+    assert not make_budget(stack(more, ", kv_cache_gib: 120"), target, None, on).fits
+
+
 @pytest.mark.parametrize(
     ("written", "meant"),
     [

@@ -38,7 +38,7 @@ STACK_KEYS: Mapping[str, str] = {
     "enforce-eager": "engine.enforce_eager",
     "enable-prefix-caching": "engine.prefix_cache",
     **dict.fromkeys(("gpu-memory-utilization", "device-memory-utilization"), "engine.memory_fraction"),
-    "kv-cache-memory-bytes": "engine.memory_fraction (CPU: engine.cpu_kv_cache_gib)",
+    "kv-cache-memory-bytes": "engine.kv_cache_gib (CPU: engine.cpu_kv_cache_gib)",
 }
 _SERVE_KEYS: Mapping[str, str] = {"host": "serve.host", "port": "serve.port", "api-key": "serve.keys"}
 

@@ -88,8 +88,11 @@ def _resources(stack: Stack, install: Install) -> list[str]:
         arguments += ["--enforce-eager"]
     if cpu:
         arguments += ["--kv-cache-memory-bytes", str(int((engine.cpu_kv_cache_gib or 1.0) * GIB))]
-    elif engine.memory_fraction:
+        return arguments
+    if engine.memory_fraction:
         arguments += ["--gpu-memory-utilization", str(engine.memory_fraction)]
+    if engine.kv_cache_gib:
+        arguments += ["--kv-cache-memory-bytes", str(int(engine.kv_cache_gib * GIB))]
     return arguments
 
 
