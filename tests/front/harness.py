@@ -79,10 +79,15 @@ def raw(port: int, data: bytes, timeout_s: float = 10.0) -> bytes:
     """Send bytes as they are, and read until the server closes or the answer is whole by its length."""
     with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
         connection.sendall(data)
-        received = b""
-        while piece := connection.recv(65536):
-            received += piece
-        return received
+        return rest(connection)
+
+
+def rest(connection: socket.socket) -> bytes:
+    """All that comes until the server closes."""
+    received = b""
+    while piece := connection.recv(65536):
+        received += piece
+    return received
 
 
 def post(body: bytes, *headers: str, path: str = CHAT) -> bytes:

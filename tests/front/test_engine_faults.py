@@ -7,8 +7,9 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
-from tests.front.harness import CHAT, Answer, Bed, Front, Sim, ask, chat, payloads, post, wait_until
+from tests.front.harness import CHAT, Answer, Bed, Front, Sim, ask, chat, payloads, post, rest, wait_until
 
 
 def begin_stream(
@@ -203,6 +204,33 @@ def test_sigterm_drains(bed: Bed) -> None:
     connection.close()
     idle.close()
     assert front.process.wait(5) == 0
+
+
+def test_a_new_connection_is_answered_in_a_drain(bed: Bed) -> None:
+    """Connected before SIGTERM, asked after it: the answer says why, where a reset would say nothing. One that stays silent
+    holds nothing up, and one that was answered before is closed."""
+    front = bed.front(bed.sim(step_ms=10), drain_timeout_s=60.0)
+    stream, _ = begin_stream(front, max_tokens=4000)
+    kept, work, probe, silent = (
+        socket.create_connection(("127.0.0.1", front.port), timeout=20) for _ in range(4)
+    )
+    with closing(stream), kept, work, probe, silent:
+        kept.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert kept.recv(65536).startswith(b"HTTP/1.1 200 ")
+        wait_until(lambda: front.metric("outrider_client_connections") == 6)
+        front.terminate()
+        wait_until(lambda: ask(front.port, "GET", "/readyz").status == 503)
+        assert kept.recv(1) == b""
+        work.sendall(post(chat()))
+        answer = rest(work)
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"connection: close" in answer
+        assert b'"shutting_down"' in answer
+        probe.sendall(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert b'"reason": "shutting down"' in rest(probe)
+        stream.close()
+        assert silent.recv(1) == b""
+        assert front.process.wait(20) == 0
 
 
 def test_a_drain_ends_in_time(bed: Bed) -> None:
