@@ -33,7 +33,7 @@ class Served:
     reader: threading.Thread | None = None
     model: str = "SmolLM2-135M-Instruct"
 
-    def wait_for(self, pattern: str, timeout_s: float = 30.0, since: int = 0) -> re.Match[str]:
+    def wait_for(self, pattern: str, timeout_s: float = 90.0, since: int = 0) -> re.Match[str]:
         """The first log line after line `since` that matches; fails with the log's end."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
@@ -45,7 +45,7 @@ class Served:
             time.sleep(0.05)
         raise AssertionError(f"no line matches {pattern!r}:\n" + "\n".join(self.lines[-40:]))
 
-    def stop(self, timeout_s: float = 60.0) -> int:
+    def stop(self, timeout_s: float = 120.0) -> int:
         """SIGTERM; its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)

@@ -18,7 +18,7 @@ from tests.engine.conftest import Served, start, write_stack
 pytestmark = pytest.mark.engine
 
 
-def refused(*args: str, timeout_s: float = 60) -> tuple[int, str]:
+def refused(*args: str, timeout_s: float = 120) -> tuple[int, str]:
     """Exit status and standard error of an `outrider serve` that must end by itself."""
     command = [sys.executable, "-m", "outrider", "serve", *args]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
@@ -77,13 +77,15 @@ def test_an_engine_that_never_becomes_ready(tmp_path: Path) -> None:
     """Given up after `engine.start_timeout_s`, and no engine process is left."""
     stack = write_stack(tmp_path, {"engine": {"start_timeout_s": 3.0}})
     served = start(str(stack), ready=False)
-    wait_until(lambda: served.engine_pids() or served.process.poll() is not None, 60, "no engine was started")
+    wait_until(
+        lambda: served.engine_pids() or served.process.poll() is not None, 120, "no engine was started"
+    )
     engines = served.engine_pids()
     assert engines
-    assert served.process.wait(60) == 11
+    assert served.process.wait(120) == 11
     assert any("engine.start_timeout_s" in line for line in served.lines)
     wait_until(
-        lambda: not any(os.path.exists(f"/proc/{pid}") for pid in engines), 10, "the engine was left behind"
+        lambda: not any(os.path.exists(f"/proc/{pid}") for pid in engines), 60, "the engine was left behind"
     )
 
 
@@ -104,18 +106,18 @@ def test_the_engine_is_killed_in_mid_stream_and_comes_back(tmp_path: Path) -> No
     queued: list[str] = []
     first = threading.Thread(target=stream_events, args=(served.url, served.model, 1900, broken))
     first.start()
-    wait_until(lambda: len(broken) > 5, 60, "the first stream did not start")
+    wait_until(lambda: len(broken) > 5, 120, "the first stream did not start")
     second = threading.Thread(target=stream_events, args=(served.url, served.model, 8, queued))
     second.start()
     time.sleep(0.5)
     for pid in served.engine_pids():
         os.killpg(pid, signal.SIGKILL)
-    first.join(30)
+    first.join(120)
     assert not first.is_alive()
     assert "error" in broken[-1], broken[-1]
     assert "[DONE]" not in "".join(broken)
     ready = lambda: httpx.get(f"{served.url}/readyz", trust_env=False).status_code  # noqa: E731  (one line, used here)
-    wait_until(lambda: ready() == 503, 5, "/readyz stayed good without an engine")
+    wait_until(lambda: ready() == 503, 30, "/readyz stayed good without an engine")
     second.join(200)
     assert queued[0] == "status 200"
     assert queued[-1] == "data: [DONE]"
@@ -124,10 +126,10 @@ def test_the_engine_is_killed_in_mid_stream_and_comes_back(tmp_path: Path) -> No
     last: list[str] = []
     third = threading.Thread(target=stream_events, args=(served.url, served.model, 100, last))
     third.start()
-    wait_until(lambda: len(last) > 3, 60, "the last stream did not start")
+    wait_until(lambda: len(last) > 3, 120, "the last stream did not start")
     engines = served.engine_pids()
     assert served.stop() == 0
-    third.join(10)
+    third.join(60)
     assert last[-1] == "data: [DONE]", "SIGTERM cut a stream"
     assert not any(os.path.exists(f"/proc/{pid}") for pid in engines)
 

