@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from outrider.measure import warmup
 from outrider.measure.load import LoadPlan
 from outrider.measure.prompts import Prompt
 from outrider.measure.warmup import (
@@ -170,8 +171,9 @@ def test_a_server_that_compiles_first_is_waited_for(server: Scripted) -> None:
         raise Late(str(found))
 
 
-def test_a_wave_is_as_wide_as_the_load(server: Scripted) -> None:
+def test_a_wave_is_as_wide_as_the_load(server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     """More places than an HTTP client keeps connections of its own accord: all of them run at once."""
+    monkeypatch.setattr(warmup, "MOST_WAVES", 1)
     server.slow = 120
     warm_up(plan(server.server_port, concurrency=120), quiet)
     assert server.most == 120

@@ -1,6 +1,5 @@
 """The whole way once: the real load generator against a scripted engine, its records and counters, and the figures of them."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,8 @@ from outrider.measure.aiperf import AiperfRunner
 from outrider.measure.load import LoadPlan
 from outrider.measure.prompts import Prompt
 from outrider.measure.sampling import CounterSampler
-from tests.front.harness import Bed, bed
+from tests.front.harness import Bed
 from tests.timing import Between, Late, in_time, measures_time
-
-
-@pytest.fixture(name="bed")
-def fixture_bed() -> Iterator[Bed]:
-    """Processes of one test."""
-    with bed() as made:
-        yield made
 
 
 @measures_time
