@@ -20,7 +20,7 @@ import yaml
 from outrider.stack.load import built_in_text
 from tests.shared import shared_path
 
-START_S = 240.0
+START_S = 600.0
 
 
 @dataclass
@@ -84,6 +84,13 @@ def start(*args: str, ready: bool = True) -> Served:
     return served
 
 
+def refused(*args: str, timeout_s: float = 120) -> tuple[int, str]:
+    """Exit status and standard error of an `outrider serve` that must end by itself."""
+    command = [sys.executable, "-m", "outrider", "serve", *args]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    return done.returncode, done.stderr
+
+
 def write_stack(folder: Path, changes: dict[str, dict[str, object]]) -> Path:
     """The built-in stack with some sections changed, as a file."""
     stack = yaml.safe_load(built_in_text())
@@ -94,9 +101,9 @@ def write_stack(folder: Path, changes: dict[str, dict[str, object]]) -> Path:
     return path
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """The built-in stack, with a price so that cost is logged."""
+    """The built-in stack, with a price so that cost is logged; gone, with its memory, before the next module's engines."""
     stack = write_stack(tmp_path_factory.mktemp("service"), {"price": {"usd_per_hour": 0.10}})
     served = start(str(stack))
     yield served

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -13,16 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.engine.conftest import Served, start, write_stack
+from tests.engine.conftest import Served, refused, start, write_stack
 
-pytestmark = pytest.mark.engine
-
-
-def refused(*args: str, timeout_s: float = 120) -> tuple[int, str]:
-    """Exit status and standard error of an `outrider serve` that must end by itself."""
-    command = [sys.executable, "-m", "outrider", "serve", *args]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
-    return done.returncode, done.stderr
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 
 
 def stream_events(url: str, model: str, tokens: int, sink: list[str]) -> None:
@@ -45,16 +36,6 @@ def wait_until(done: object, timeout_s: float, what: str) -> None:
     while not done():  # type: ignore[operator]
         assert time.monotonic() < deadline, what
         time.sleep(0.05)
-
-
-def test_a_port_that_is_taken(service: Served) -> None:
-    """A clear sentence with the next step, exit 10, and the service that has the port is unharmed."""
-    port = service.url.rsplit(":", 1)[1]
-    status, said = refused("--port", port)
-    assert status == 10
-    assert f"Port {port}" in said
-    assert "serve.port" in said
-    assert httpx.get(f"{service.url}/readyz", trust_env=False).status_code == 200
 
 
 def test_other_machines_need_keys() -> None:

@@ -12,9 +12,9 @@ import httpx
 import openai
 import pytest
 
-from tests.engine.conftest import Served
+from tests.engine.conftest import Served, refused
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture
@@ -252,3 +252,13 @@ def test_a_client_that_goes_away_stops_the_engines_work(http: httpx.Client, serv
             return
         time.sleep(0.3)
     pytest.fail("the engine still runs the request")
+
+
+def test_a_port_that_is_taken(service: Served) -> None:
+    """A clear sentence with the next step, exit 10, and the service that has the port is unharmed."""
+    port = service.url.rsplit(":", 1)[1]
+    status, said = refused("--port", port)
+    assert status == 10
+    assert f"Port {port}" in said
+    assert "serve.port" in said
+    assert httpx.get(f"{service.url}/readyz", trust_env=False).status_code == 200

@@ -30,7 +30,7 @@ from tests.engine import switch_probe
 from tests.shared import shared_path
 from tests.unit.engines.vllm_stacks import CPU
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 
 K = 5
 OWN = "own"  # stands for the server's own draft
@@ -169,7 +169,7 @@ def run(stack: Stack, draft: str | None, batches: dict[str, Batch], speculative:
         fcntl.flock(alone, fcntl.LOCK_EX)
         result = Path(folder) / "result.json"
         command = [sys.executable, switch_probe.__file__, json.dumps(job), str(result)]
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=500, check=False)
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=900, check=False)
         log = done.stdout + done.stderr
         assert result.exists(), log[-4000:]
         return Run(batches, json.loads(result.read_text())["batches"], log)

@@ -43,14 +43,15 @@ def test_a_client_that_goes_while_it_waits_is_never_sent(bed: Bed) -> None:
     """Its request leaves the queue."""
     sim = bed.sim(step_ms=20)
     front = bed.front(sim, concurrency=1)
-    connection, response = begin_stream(front, max_tokens=50)
+    connection, response = begin_stream(front, max_tokens=4000)
     waiting = http.client.HTTPConnection("127.0.0.1", front.port)
     waiting.request("POST", CHAT, chat(), {"content-type": "application/json"})
     wait_until(lambda: front.metric('outrider_requests_waiting{lane="interactive"}') == 1)
     waiting.close()
     wait_until(lambda: front.metric('outrider_requests_waiting{lane="interactive"}') == 0)
-    response.read()
     connection.close()
+    response.close()
+    wait_until(lambda: front.metric("outrider_requests_running") == 0)
     assert sim.metric("requests_total") == 1
 
 
@@ -67,7 +68,7 @@ def test_a_cut_stream_ends_with_an_error_event(bed: Bed) -> None:
 
 def test_an_engine_that_dies_before_its_answer_is_502(bed: Bed) -> None:
     """A request that does not stream gets its error as a status."""
-    sim = bed.sim(ttft_ms=5000)
+    sim = bed.sim(ttft_ms=60_000)
     front = bed.front(sim)
     with ThreadPoolExecutor() as pool:
         answer = later(pool, front, chat())
@@ -158,7 +159,7 @@ def test_interactive_before_batch(bed: Bed) -> None:
         assert ask(front.port, "POST", CHAT, body, Authorization=f"Bearer {lane}").status == 200
         order.append(lane)
 
-    first = threading.Thread(target=run, args=("interactive", 75))
+    first = threading.Thread(target=run, args=("interactive", 150))
     first.start()
     wait_until(lambda: front.metric("outrider_requests_running") == 1)
     others = []
