@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,7 +49,10 @@ class Served:
         """SIGTERM; its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(timeout_s)
+        try:
+            status = self.process.wait(timeout_s)
+        finally:
+            self.process.kill()  # nothing where it has ended; its engine goes with it
         if self.reader:
             self.reader.join(10)
         return status
@@ -80,7 +83,11 @@ def start(*args: str, ready: bool = True) -> Served:
     served.reader = threading.Thread(target=read, daemon=True)
     served.reader.start()
     if ready:
-        served.url = served.wait_for(r"listening on (http://\S+)", START_S).group(1)
+        try:
+            served.url = served.wait_for(r"listening on (http://\S+)", START_S).group(1)
+        except BaseException:
+            served.stop()
+            raise
     return served
 
 
@@ -108,6 +115,20 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     served = start(str(stack))
     yield served
     served.stop()
+
+
+@pytest.fixture
+def begin() -> Iterator[Callable[..., Served]]:
+    """`start`, for services of one test: they end with it, however it ends."""
+    made: list[Served] = []
+
+    def begun(*args: str, ready: bool = True) -> Served:
+        made.append(start(*args, ready=ready))
+        return made[-1]
+
+    yield begun
+    for served in made:
+        served.stop()
 
 
 @pytest.fixture

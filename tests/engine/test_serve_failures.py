@@ -6,12 +6,13 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.engine.conftest import Served, refused, start, write_stack
+from tests.engine.conftest import Served, refused, write_stack
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 
@@ -54,10 +55,10 @@ def test_an_engine_that_dies_at_start(tmp_path: Path) -> None:
     assert "whole log" in said
 
 
-def test_an_engine_that_never_becomes_ready(tmp_path: Path) -> None:
+def test_an_engine_that_never_becomes_ready(begin: Callable[..., Served], tmp_path: Path) -> None:
     """Given up after `engine.start_timeout_s`, and no engine process is left."""
     stack = write_stack(tmp_path, {"engine": {"start_timeout_s": 3.0}})
-    served = start(str(stack), ready=False)
+    served = begin(str(stack), ready=False)
     wait_until(
         lambda: served.engine_pids() or served.process.poll() is not None, 120, "no engine was started"
     )
@@ -70,7 +71,9 @@ def test_an_engine_that_never_becomes_ready(tmp_path: Path) -> None:
     )
 
 
-def test_the_engine_is_killed_in_mid_stream_and_comes_back(tmp_path: Path) -> None:
+def test_the_engine_is_killed_in_mid_stream_and_comes_back(
+    begin: Callable[..., Served], tmp_path: Path
+) -> None:
     """The stream ends with an error event, a queued request is kept and answered after the restart, SIGTERM then drains.
 
     One service for the whole story: each chapter costs an engine start.
@@ -79,10 +82,10 @@ def test_the_engine_is_killed_in_mid_stream_and_comes_back(tmp_path: Path) -> No
         tmp_path,
         {
             "engine": {"max_running_requests": 1, "cpu_kv_cache_gib": 0.5},
-            "serve": {"lanes": {"interactive": {"queue_timeout_s": 200.0}}},
+            "serve": {"lanes": {"interactive": {"queue_timeout_s": 600.0}}},
         },
     )
-    served = start(str(stack))
+    served = begin(str(stack))
     broken: list[str] = []
     queued: list[str] = []
     first = threading.Thread(target=stream_events, args=(served.url, served.model, 1900, broken))
@@ -99,7 +102,7 @@ def test_the_engine_is_killed_in_mid_stream_and_comes_back(tmp_path: Path) -> No
     assert "[DONE]" not in "".join(broken)
     ready = lambda: httpx.get(f"{served.url}/readyz", trust_env=False).status_code  # noqa: E731  (one line, used here)
     wait_until(lambda: ready() == 503, 30, "/readyz stayed good without an engine")
-    second.join(200)
+    second.join(600)
     assert queued[0] == "status 200"
     assert queued[-1] == "data: [DONE]"
     assert "outrider_engine_restarts_total 1.0" in httpx.get(f"{served.url}/metrics", trust_env=False).text

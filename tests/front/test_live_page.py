@@ -2,11 +2,13 @@
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.chromium import Page, browse
+from tests.front import harness
 from tests.front.harness import Bed, Front, ask, wait_until
 from tests.front.test_governed import QUICK, traffic, until_in_force
 
@@ -38,17 +40,18 @@ def hosts(page: Page) -> set[str]:
     return {url.split("/")[2] for url in asked if url.startswith("http")}
 
 
-@pytest.fixture(name="front")
-def fixture_front(bed: Bed) -> Front:
-    """A head that breaks after two seconds of traffic, and n-gram in force."""
-    sim = bed.sim(ttft_ms=5, step_ms=5)
-    front = bed.front(sim, draft="eagle3", policy=QUICK, settings={"price": {"usd_per_hour": 2.5}})
-    with traffic(front):
-        time.sleep(2)
-        sim.script(broken="eagle3")
-        until_in_force(front, "ngram")
-        time.sleep(2)
-    return front
+@pytest.fixture(scope="module", name="front")
+def fixture_front() -> Iterator[Front]:
+    """A head that broke after two seconds of traffic, and n-gram in force; for tests that look, and may pin."""
+    with harness.bed() as made:
+        sim = made.sim(ttft_ms=5, step_ms=5)
+        front = made.front(sim, draft="eagle3", policy=QUICK, settings={"price": {"usd_per_hour": 2.5}})
+        with traffic(front):
+            time.sleep(2)
+            sim.script(broken="eagle3")
+            until_in_force(front, "ngram")
+            time.sleep(2)
+        yield front
 
 
 def test_the_page_tells_what_happened_and_why(front: Front, tmp_path: Path) -> None:
