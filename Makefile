@@ -8,7 +8,7 @@ OUTRIDER_PROMETHEUS ?= $(CURDIR)/.venv-prometheus/usr/bin/prometheus
 BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 # Tests that measure no time and start no engine of their own: as many at once as there are cores.
-PURE   := tests/unit tests/bench tests/bench_forecast tests/bench_report plugin/tests
+PURE   := tests/unit tests/bench tests/bench_forecast tests/bench_report tests/scale plugin/tests
 export PYTHON OUTRIDER_PROMETHEUS
 
 .DEFAULT_GOAL := help
