@@ -7,6 +7,8 @@ STACK  ?=
 OUTRIDER_PROMETHEUS ?= $(CURDIR)/.venv-prometheus/usr/bin/prometheus
 BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
+# Tests that measure no time and start no engine of their own: as many at once as there are cores.
+PURE   := tests/unit tests/bench tests/bench_forecast tests/bench_report tests/scale plugin/tests
 export PYTHON OUTRIDER_PROMETHEUS
 
 .DEFAULT_GOAL := help
@@ -37,7 +39,8 @@ serve: engine  ## Serve a real model with a draft on this machine (STACK=file.ya
 	@exec $(BIN)/outrider serve $(STACK)
 
 test: dev bench-env  ## Every test a user waits for (real engine included)
-	$(PYTEST) -m "not acceptance"
+	$(PYTEST) -m "not acceptance" -n logical --maxprocesses 8 --dist loadfile $(PURE)
+	$(PYTEST) -m "not acceptance" $(PURE:%=--ignore=%)
 
 acceptance: dev bench-env $(OUTRIDER_PROMETHEUS)  ## The longer proofs: greedy equality, load, memory, limits
 	$(PYTEST) -m acceptance

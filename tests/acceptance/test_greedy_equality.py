@@ -83,7 +83,7 @@ def differing(a: list[list[str]], b: list[list[str]]) -> int:
     return sum(x != y for x, y in zip(a, b, strict=True))
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_greedy_text_is_identical_in_float32(tmp_path: Path) -> None:
     """Every draft, batch 1 and 4: the same tokens as without a draft."""
     found = collect(tmp_path, "float32")
@@ -94,7 +94,7 @@ def test_greedy_text_is_identical_in_float32(tmp_path: Path) -> None:
         assert together == baseline, name
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_bf16_differs_no_more_than_the_engines_own_noise(tmp_path: Path) -> None:
     """Prompts whose bf16 text differs with a draft: at most what batching alone changes, plus half the prompts.
 

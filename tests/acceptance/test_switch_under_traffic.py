@@ -12,7 +12,7 @@ import pytest
 from tests.engine.conftest import Served, start, write_stack
 from tests.shared import shared_path
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.engine, pytest.mark.timeout(1200)]
 
 PROMPTS = (
     "Repeat this sentence five times: The quick brown fox jumps over the lazy dog.",

@@ -338,15 +338,16 @@ def full(path: Path) -> None:
 @pytest.mark.parametrize(
     "file",
     [
-        f".plan.json.{os.getpid()}",
-        f".about.json.{os.getpid()}",
+        ".plan.json.{pid}",
+        ".about.json.{pid}",
         "arms/baseline.yaml",
-        f"cells/.baseline.toy.c1.t1.json.{os.getpid()}",
-        f"raw/.baseline.toy.c1.t1.jsonl.gz.{os.getpid()}",
+        "cells/.baseline.toy.c1.t1.json.{pid}",
+        "raw/.baseline.toy.c1.t1.jsonl.gz.{pid}",
     ],
 )
 def test_a_full_disk_says_so_and_the_run_goes_on_later(tmp_path: Path, file: str) -> None:
     """Whichever file does not fit: exit 12 with what to do, no server left, and the same command ends the run."""
+    file = file.format(pid=os.getpid())
     full(tmp_path / file)
     script = Script()
     with pytest.raises(MeasurementError, match=r"disk is full; what is done is kept") as caught:

@@ -85,9 +85,9 @@ def test_the_bootstrap_is_quick_and_repeatable() -> None:
         sample([(f"p{n}", t, list(rng.gamma(9, scale, 100))) for n in range(400) for t in range(3)], ids)
         for scale in (1.2, 1.0)
     )
-    began = time.perf_counter()
+    began = time.process_time()
     found = percentile_difference(arm, base, 99)
-    assert time.perf_counter() - began < 3  # about 0.7 s alone; other work may run beside
+    assert time.process_time() - began < 3  # about 0.7 s alone; other work beside makes caches cold
     assert found == percentile_difference(arm, base, 99)
     assert found.low is not None
     assert found.high is not None

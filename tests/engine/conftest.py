@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +20,7 @@ import yaml
 from outrider.stack.load import built_in_text
 from tests.shared import shared_path
 
-START_S = 240.0
+START_S = 600.0
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Served:
     reader: threading.Thread | None = None
     model: str = "SmolLM2-135M-Instruct"
 
-    def wait_for(self, pattern: str, timeout_s: float = 30.0, since: int = 0) -> re.Match[str]:
+    def wait_for(self, pattern: str, timeout_s: float = 90.0, since: int = 0) -> re.Match[str]:
         """The first log line after line `since` that matches; fails with the log's end."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
@@ -45,11 +45,14 @@ class Served:
             time.sleep(0.05)
         raise AssertionError(f"no line matches {pattern!r}:\n" + "\n".join(self.lines[-40:]))
 
-    def stop(self, timeout_s: float = 60.0) -> int:
+    def stop(self, timeout_s: float = 120.0) -> int:
         """SIGTERM; its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(timeout_s)
+        try:
+            status = self.process.wait(timeout_s)
+        finally:
+            self.process.kill()  # nothing where it has ended; its engine goes with it
         if self.reader:
             self.reader.join(10)
         return status
@@ -80,8 +83,19 @@ def start(*args: str, ready: bool = True) -> Served:
     served.reader = threading.Thread(target=read, daemon=True)
     served.reader.start()
     if ready:
-        served.url = served.wait_for(r"listening on (http://\S+)", START_S).group(1)
+        try:
+            served.url = served.wait_for(r"listening on (http://\S+)", START_S).group(1)
+        except BaseException:
+            served.stop()
+            raise
     return served
+
+
+def refused(*args: str, timeout_s: float = 120) -> tuple[int, str]:
+    """Exit status and standard error of an `outrider serve` that must end by itself."""
+    command = [sys.executable, "-m", "outrider", "serve", *args]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    return done.returncode, done.stderr
 
 
 def write_stack(folder: Path, changes: dict[str, dict[str, object]]) -> Path:
@@ -94,13 +108,27 @@ def write_stack(folder: Path, changes: dict[str, dict[str, object]]) -> Path:
     return path
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """The built-in stack, with a price so that cost is logged."""
+    """The built-in stack, with a price so that cost is logged; gone, with its memory, before the next module's engines."""
     stack = write_stack(tmp_path_factory.mktemp("service"), {"price": {"usd_per_hour": 0.10}})
     served = start(str(stack))
     yield served
     served.stop()
+
+
+@pytest.fixture
+def begin() -> Iterator[Callable[..., Served]]:
+    """`start`, for services of one test: they end with it, however it ends."""
+    made: list[Served] = []
+
+    def begun(*args: str, ready: bool = True) -> Served:
+        made.append(start(*args, ready=ready))
+        return made[-1]
+
+    yield begun
+    for served in made:
+        served.stop()
 
 
 @pytest.fixture

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.engine.conftest import Served, start, write_stack
+from tests.engine.conftest import Served, refused, write_stack
 
-pytestmark = pytest.mark.engine
-
-
-def refused(*args: str, timeout_s: float = 60) -> tuple[int, str]:
-    """Exit status and standard error of an `outrider serve` that must end by itself."""
-    command = [sys.executable, "-m", "outrider", "serve", *args]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
-    return done.returncode, done.stderr
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 
 
 def stream_events(url: str, model: str, tokens: int, sink: list[str]) -> None:
@@ -47,16 +39,6 @@ def wait_until(done: object, timeout_s: float, what: str) -> None:
         time.sleep(0.05)
 
 
-def test_a_port_that_is_taken(service: Served) -> None:
-    """A clear sentence with the next step, exit 10, and the service that has the port is unharmed."""
-    port = service.url.rsplit(":", 1)[1]
-    status, said = refused("--port", port)
-    assert status == 10
-    assert f"Port {port}" in said
-    assert "serve.port" in said
-    assert httpx.get(f"{service.url}/readyz", trust_env=False).status_code == 200
-
-
 def test_other_machines_need_keys() -> None:
     """An address that others reach is refused without keys, before anything is loaded."""
     status, said = refused("--host", "0.0.0.0", "--port", "0")  # noqa: S104  (the point of the test)
@@ -73,21 +55,25 @@ def test_an_engine_that_dies_at_start(tmp_path: Path) -> None:
     assert "whole log" in said
 
 
-def test_an_engine_that_never_becomes_ready(tmp_path: Path) -> None:
+def test_an_engine_that_never_becomes_ready(begin: Callable[..., Served], tmp_path: Path) -> None:
     """Given up after `engine.start_timeout_s`, and no engine process is left."""
     stack = write_stack(tmp_path, {"engine": {"start_timeout_s": 3.0}})
-    served = start(str(stack), ready=False)
-    wait_until(lambda: served.engine_pids() or served.process.poll() is not None, 60, "no engine was started")
+    served = begin(str(stack), ready=False)
+    wait_until(
+        lambda: served.engine_pids() or served.process.poll() is not None, 120, "no engine was started"
+    )
     engines = served.engine_pids()
     assert engines
-    assert served.process.wait(60) == 11
+    assert served.process.wait(120) == 11
     assert any("engine.start_timeout_s" in line for line in served.lines)
     wait_until(
-        lambda: not any(os.path.exists(f"/proc/{pid}") for pid in engines), 10, "the engine was left behind"
+        lambda: not any(os.path.exists(f"/proc/{pid}") for pid in engines), 60, "the engine was left behind"
     )
 
 
-def test_the_engine_is_killed_in_mid_stream_and_comes_back(tmp_path: Path) -> None:
+def test_the_engine_is_killed_in_mid_stream_and_comes_back(
+    begin: Callable[..., Served], tmp_path: Path
+) -> None:
     """The stream ends with an error event, a queued request is kept and answered after the restart, SIGTERM then drains.
 
     One service for the whole story: each chapter costs an engine start.
@@ -96,27 +82,27 @@ def test_the_engine_is_killed_in_mid_stream_and_comes_back(tmp_path: Path) -> No
         tmp_path,
         {
             "engine": {"max_running_requests": 1, "cpu_kv_cache_gib": 0.5},
-            "serve": {"lanes": {"interactive": {"queue_timeout_s": 200.0}}},
+            "serve": {"lanes": {"interactive": {"queue_timeout_s": 600.0}}},
         },
     )
-    served = start(str(stack))
+    served = begin(str(stack))
     broken: list[str] = []
     queued: list[str] = []
     first = threading.Thread(target=stream_events, args=(served.url, served.model, 1900, broken))
     first.start()
-    wait_until(lambda: len(broken) > 5, 60, "the first stream did not start")
+    wait_until(lambda: len(broken) > 5, 120, "the first stream did not start")
     second = threading.Thread(target=stream_events, args=(served.url, served.model, 8, queued))
     second.start()
     time.sleep(0.5)
     for pid in served.engine_pids():
         os.killpg(pid, signal.SIGKILL)
-    first.join(30)
+    first.join(120)
     assert not first.is_alive()
     assert "error" in broken[-1], broken[-1]
     assert "[DONE]" not in "".join(broken)
     ready = lambda: httpx.get(f"{served.url}/readyz", trust_env=False).status_code  # noqa: E731  (one line, used here)
-    wait_until(lambda: ready() == 503, 5, "/readyz stayed good without an engine")
-    second.join(200)
+    wait_until(lambda: ready() == 503, 30, "/readyz stayed good without an engine")
+    second.join(600)
     assert queued[0] == "status 200"
     assert queued[-1] == "data: [DONE]"
     assert "outrider_engine_restarts_total 1.0" in httpx.get(f"{served.url}/metrics", trust_env=False).text
@@ -124,10 +110,10 @@ def test_the_engine_is_killed_in_mid_stream_and_comes_back(tmp_path: Path) -> No
     last: list[str] = []
     third = threading.Thread(target=stream_events, args=(served.url, served.model, 100, last))
     third.start()
-    wait_until(lambda: len(last) > 3, 60, "the last stream did not start")
+    wait_until(lambda: len(last) > 3, 120, "the last stream did not start")
     engines = served.engine_pids()
     assert served.stop() == 0
-    third.join(10)
+    third.join(60)
     assert last[-1] == "data: [DONE]", "SIGTERM cut a stream"
     assert not any(os.path.exists(f"/proc/{pid}") for pid in engines)
 

@@ -12,9 +12,9 @@ import httpx
 import openai
 import pytest
 
-from tests.engine.conftest import Served
+from tests.engine.conftest import Served, refused
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_metrics_tell_the_draft(http: httpx.Client, service: Served) -> None:
         "stream": True,
     }
     http.post("/v1/completions", json=body).raise_for_status()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     wanted = (
         r'outrider_draft_tokens_accepted_total\{draft="ngram"\} [1-9]',
         r'outrider_engine_draft_tokens_accepted_total\{draft="ngram",engine="engine-0"\} [1-9]',
@@ -243,7 +243,7 @@ def test_a_client_that_goes_away_stops_the_engines_work(http: httpx.Client, serv
     body = {"model": service.model, "prompt": "hello", "max_tokens": 1500, "ignore_eos": True, "stream": True}
     with http.stream("POST", "/v1/completions", json=body) as answer:
         next(answer.iter_lines())
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         page = http.get("/metrics").text
         if re.search(r"outrider_requests_running 0", page) and re.search(
@@ -252,3 +252,13 @@ def test_a_client_that_goes_away_stops_the_engines_work(http: httpx.Client, serv
             return
         time.sleep(0.3)
     pytest.fail("the engine still runs the request")
+
+
+def test_a_port_that_is_taken(service: Served) -> None:
+    """A clear sentence with the next step, exit 10, and the service that has the port is unharmed."""
+    port = service.url.rsplit(":", 1)[1]
+    status, said = refused("--port", port)
+    assert status == 10
+    assert f"Port {port}" in said
+    assert "serve.port" in said
+    assert httpx.get(f"{service.url}/readyz", trust_env=False).status_code == 200

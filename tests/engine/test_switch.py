@@ -6,12 +6,10 @@ server drafts with the target itself: a draft that is always right, unless somet
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -27,10 +25,11 @@ from outrider.stack.models import Stack
 from outrider.stack.weights import resolve
 from outrider.telemetry.scrape import parse
 from tests.engine import switch_probe
+from tests.engine.alone import run_alone
 from tests.shared import shared_path
 from tests.unit.engines.vllm_stacks import CPU
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 
 K = 5
 OWN = "own"  # stands for the server's own draft
@@ -164,13 +163,9 @@ def run(stack: Stack, draft: str | None, batches: dict[str, Batch], speculative:
         "engine": engine,
         "batches": [[_stamped(one, draft) for one in batch] for batch in batches.values()],
     }
-    lock = Path(tempfile.gettempdir()) / "outrider-engine.lock"
-    with tempfile.TemporaryDirectory() as folder, lock.open("w") as alone:
-        fcntl.flock(alone, fcntl.LOCK_EX)
+    with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
-        command = [sys.executable, switch_probe.__file__, json.dumps(job), str(result)]
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=500, check=False)
-        log = done.stdout + done.stderr
+        log = run_alone([sys.executable, switch_probe.__file__, json.dumps(job), str(result)], environ)
         assert result.exists(), log[-4000:]
         return Run(batches, json.loads(result.read_text())["batches"], log)
 

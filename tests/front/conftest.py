@@ -21,7 +21,7 @@ def pair() -> Iterator[tuple[Front, Sim]]:
         sim = made.sim(ttft_ms=2, step_ms=1, chunks=4)
         yield (
             made.front(
-                sim, settings={"body_timeout_s": 1.0, "max_body_bytes": 65536, "max_context_tokens": 4096}
+                sim, settings={"body_timeout_s": 2.0, "max_body_bytes": 65536, "max_context_tokens": 4096}
             ),
             sim,
         )

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,7 +29,7 @@ def chat(**members: object) -> bytes:
     ).encode()
 
 
-def wait_until(condition: Callable[[], object], timeout_s: float = 5.0) -> None:
+def wait_until(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
     """Wait for a condition; fails after the timeout."""
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -63,7 +63,7 @@ def ask(
     port: int, method: str, path: str, body: bytes | Iterator[bytes] | None = None, **headers: str
 ) -> Answer:
     """One request over a connection of its own; `_` in header names is `-`."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if body is not None:
@@ -75,14 +75,19 @@ def ask(
         connection.close()
 
 
-def raw(port: int, data: bytes, timeout_s: float = 10.0) -> bytes:
+def raw(port: int, data: bytes, timeout_s: float = 30.0) -> bytes:
     """Send bytes as they are, and read until the server closes or the answer is whole by its length."""
     with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
         connection.sendall(data)
-        received = b""
-        while piece := connection.recv(65536):
-            received += piece
-        return received
+        return rest(connection)
+
+
+def rest(connection: socket.socket) -> bytes:
+    """All that comes until the server closes."""
+    received = b""
+    while piece := connection.recv(65536):
+        received += piece
+    return received
 
 
 def post(body: bytes, *headers: str, path: str = CHAT) -> bytes:
@@ -133,9 +138,13 @@ class Server:
         """Stop it if it still runs."""
         if self.process.poll() is None:
             self.process.terminate()
-        self.process.wait(15)
-        if self.process.stdout:
-            self.process.stdout.close()
+        try:
+            self.process.wait(30)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            if self.process.stdout:
+                self.process.stdout.close()
 
 
 class RawEngine:
@@ -239,8 +248,9 @@ def bed() -> Iterator[Bed]:
     """A bed whose processes end with it."""
     with tempfile.TemporaryDirectory(prefix="outrider-front-") as folder:
         made = Bed(Path(folder))
-        try:
-            yield made
-        finally:
-            for server in reversed(made.servers):
-                server.end()
+        with ExitStack() as ends:
+            try:
+                yield made
+            finally:
+                for server in made.servers:
+                    ends.callback(server.end)

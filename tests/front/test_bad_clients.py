@@ -97,7 +97,7 @@ def test_endless_trailers_cost_no_memory(pair: Pair, piece: bytes) -> None:
     before = front.resident_bytes()
     start = post(b"")[:-4].replace(b"content-length: 0", b"transfer-encoding: chunked") + b"\r\n\r\n"
     for opening in (b"2\r\n{}\r\n0\r\nx: ", b"2;x="):
-        with socket.create_connection(("127.0.0.1", front.port), timeout=10) as connection:
+        with socket.create_connection(("127.0.0.1", front.port), timeout=30) as connection:
             connection.sendall(start + opening)
             connection.sendall(piece * (2_000_000 // len(piece)))
             assert connection.recv(12) in (b"HTTP/1.1 431", b"HTTP/1.1 400")
@@ -207,8 +207,7 @@ def test_bodies_have_a_budget(bed: Bed) -> None:
         for number, connection in enumerate(held, 1):
             connection.sendall(post(body))
             wait_until(
-                lambda number=number: front.metric('outrider_requests_waiting{lane="interactive"}') == number,
-                20,
+                lambda number=number: front.metric('outrider_requests_waiting{lane="interactive"}') == number
             )
         answer = ask(front.port, "POST", CHAT, body)
         assert (answer.status, answer.error["code"]) == (429, "queue_full")
@@ -219,29 +218,29 @@ def test_bodies_have_a_budget(bed: Bed) -> None:
     wait_until(lambda: front.metric('outrider_requests_waiting{lane="interactive"}') == 0)
     with socket.create_connection(("127.0.0.1", front.port)) as connection:
         connection.sendall(post(body))
-        wait_until(lambda: front.metric('outrider_requests_waiting{lane="interactive"}') == 1, 20)
+        wait_until(lambda: front.metric('outrider_requests_waiting{lane="interactive"}') == 1)
 
 
 def test_a_body_that_does_not_come_times_out(pair: Pair) -> None:
     """408 within the time a request may take, drip-fed or not."""
-    with socket.create_connection(("127.0.0.1", pair[0].port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", pair[0].port), timeout=30) as connection:
         begun = time.monotonic()
         connection.sendall(post(chat())[:-5])
         answer = connection.recv(65536)
         assert answer.startswith(b"HTTP/1.1 408 ")
-        assert 0.9 < time.monotonic() - begun < 3
+        assert 1.9 < time.monotonic() - begun < 20
 
 
 def test_a_silent_connection_is_closed(pair: Pair) -> None:
     """A client that connects and says nothing holds its place only for so long."""
-    with socket.create_connection(("127.0.0.1", pair[0].port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", pair[0].port), timeout=30) as connection:
         assert connection.recv(1) == b""
 
 
 def test_expect_continue_is_answered(pair: Pair) -> None:
     """A client that waits for leave to send its body gets it, or the refusal."""
     body = chat()
-    with socket.create_connection(("127.0.0.1", pair[0].port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", pair[0].port), timeout=30) as connection:
         connection.sendall(post(body, "expect: 100-continue")[: -len(body)])
         assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(body)
@@ -254,7 +253,7 @@ def test_expect_continue_is_answered(pair: Pair) -> None:
 
 def test_a_connection_serves_many_requests(pair: Pair) -> None:
     """Kept alive across answers, streams and refusals."""
-    with socket.create_connection(("127.0.0.1", pair[0].port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", pair[0].port), timeout=30) as connection:
         for body, status in ((chat(), 200), (b"{", 400), (chat(stream=True), 200), (chat(), 200)):
             connection.sendall(post(body))
             answer = b""
@@ -277,7 +276,7 @@ def test_pipelined_requests_are_not_mixed_up(pair: Pair) -> None:
 
 def test_a_second_request_during_a_stream_waits_for_nobody(pair: Pair) -> None:
     """Bytes that come while an answer is under way do not disturb it."""
-    with socket.create_connection(("127.0.0.1", pair[0].port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", pair[0].port), timeout=30) as connection:
         connection.sendall(post(chat(stream=True, max_tokens=100)))
         received = connection.recv(300)
         connection.sendall(post(chat()))
@@ -310,7 +309,7 @@ def test_a_slow_reader_costs_no_memory_and_is_dropped(bed: Bed) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", front.port))
         connection.sendall(post(chat(stream=True)))
-        wait_until(lambda: sim.metric("requests_aborted_total") == 1, 10)
+        wait_until(lambda: sim.metric("requests_aborted_total") == 1)
     assert front.resident_bytes() - before < 20_000_000
     assert ask(front.port, "GET", "/healthz").status == 200
     assert front.metric('outrider_requests_total{lane="interactive",outcome="client_gone"}') == 1
@@ -337,7 +336,7 @@ def test_events_survive_any_cut_by_the_network(pair: Pair) -> None:
     front, _ = pair
     whole = ask(front.port, "POST", CHAT, chat(stream=True)).body
     assert payloads(whole)[-1] == "[DONE]"
-    with socket.create_connection(("127.0.0.1", front.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", front.port), timeout=30) as connection:
         for byte in post(chat(stream=True), "connection: close"):
             connection.sendall(bytes([byte]))
         received = b""
@@ -351,7 +350,7 @@ def test_a_reader_that_asks_on_without_reading_costs_no_memory(bed: Bed) -> None
     """Answers of the front's own, asked for on one connection and never read: they do not pile up, and it is dropped."""
     models = [f"{number:x}" for number in range(3000)]
     front = bed.front(settings={"write_timeout_s": 1.0, "models": models})
-    with socket.create_connection(("127.0.0.1", front.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", front.port), timeout=30) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         before = most = front.resident_bytes()
         dropped = False
@@ -371,7 +370,7 @@ def test_a_reader_that_catches_up_is_answered_on(bed: Bed) -> None:
     """One that takes its time over a large answer of the front's own asks the next one on the same connection."""
     front = bed.front(settings={"models": [f"{number:x}" for number in range(12_000)]})
     with socket.socket() as connection:
-        connection.settimeout(10)
+        connection.settimeout(30)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", front.port))
         with connection.makefile("rb") as answers:

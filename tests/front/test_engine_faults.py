@@ -7,15 +7,16 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
-from tests.front.harness import CHAT, Answer, Bed, Front, Sim, ask, chat, payloads, post, wait_until
+from tests.front.harness import CHAT, Answer, Bed, Front, Sim, ask, chat, payloads, post, rest, wait_until
 
 
 def begin_stream(
     front: Front, **members: object
 ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
     """A stream whose head has come."""
-    connection = http.client.HTTPConnection("127.0.0.1", front.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", front.port, timeout=60)
     connection.request("POST", CHAT, chat(stream=True, **members), {"content-type": "application/json"})
     return connection, connection.getresponse()
 
@@ -42,14 +43,15 @@ def test_a_client_that_goes_while_it_waits_is_never_sent(bed: Bed) -> None:
     """Its request leaves the queue."""
     sim = bed.sim(step_ms=20)
     front = bed.front(sim, concurrency=1)
-    connection, response = begin_stream(front, max_tokens=50)
+    connection, response = begin_stream(front, max_tokens=4000)
     waiting = http.client.HTTPConnection("127.0.0.1", front.port)
     waiting.request("POST", CHAT, chat(), {"content-type": "application/json"})
     wait_until(lambda: front.metric('outrider_requests_waiting{lane="interactive"}') == 1)
     waiting.close()
     wait_until(lambda: front.metric('outrider_requests_waiting{lane="interactive"}') == 0)
-    response.read()
     connection.close()
+    response.close()
+    wait_until(lambda: front.metric("outrider_requests_running") == 0)
     assert sim.metric("requests_total") == 1
 
 
@@ -66,7 +68,7 @@ def test_a_cut_stream_ends_with_an_error_event(bed: Bed) -> None:
 
 def test_an_engine_that_dies_before_its_answer_is_502(bed: Bed) -> None:
     """A request that does not stream gets its error as a status."""
-    sim = bed.sim(ttft_ms=5000)
+    sim = bed.sim(ttft_ms=60_000)
     front = bed.front(sim)
     with ThreadPoolExecutor() as pool:
         answer = later(pool, front, chat())
@@ -127,7 +129,7 @@ def test_waiting_too_long_is_503(bed: Bed) -> None:
     answer = ask(front.port, "POST", CHAT, chat())
     assert (answer.status, answer.error["code"]) == (503, "queue_timeout")
     assert int(answer.headers["retry-after"]) >= 1
-    assert 0.3 < time.monotonic() - begun < 2
+    assert 0.3 < time.monotonic() - begun < 20
 
 
 def test_the_deadline_of_an_answer(bed: Bed) -> None:
@@ -157,7 +159,7 @@ def test_interactive_before_batch(bed: Bed) -> None:
         assert ask(front.port, "POST", CHAT, body, Authorization=f"Bearer {lane}").status == 200
         order.append(lane)
 
-    first = threading.Thread(target=run, args=("interactive", 75))
+    first = threading.Thread(target=run, args=("interactive", 150))
     first.start()
     wait_until(lambda: front.metric("outrider_requests_running") == 1)
     others = []
@@ -174,7 +176,7 @@ def test_interactive_before_batch(bed: Bed) -> None:
 
 def test_least_in_flight_is_chosen(bed: Bed) -> None:
     """Two engines share the load evenly."""
-    sims: list[Sim] = [bed.sim(ttft_ms=200), bed.sim(ttft_ms=200)]
+    sims: list[Sim] = [bed.sim(ttft_ms=1000), bed.sim(ttft_ms=1000)]
     front = bed.front(*sims, concurrency=4)
     with ThreadPoolExecutor(8) as pool:
         answers = [later(pool, front, chat(max_tokens=1)) for _ in range(8)]
@@ -184,16 +186,16 @@ def test_least_in_flight_is_chosen(bed: Bed) -> None:
 
 def test_sigterm_drains(bed: Bed) -> None:
     """New work is answered 503, the stream and what waits finish, then the process ends well."""
-    front = bed.front(bed.sim(step_ms=10), concurrency=1, drain_timeout_s=10.0)
-    connection, response = begin_stream(front, max_tokens=60)
+    front = bed.front(bed.sim(step_ms=10), concurrency=1, drain_timeout_s=60.0)
+    connection, response = begin_stream(front, max_tokens=300)
     with ThreadPoolExecutor() as pool:
         waiting = later(pool, front, chat(max_tokens=1))
         wait_until(lambda: front.metric('outrider_requests_waiting{lane="interactive"}') == 1)
-        idle = http.client.HTTPConnection("127.0.0.1", front.port, timeout=5)
+        idle = http.client.HTTPConnection("127.0.0.1", front.port, timeout=60)
         idle.request("GET", "/healthz")
         idle.getresponse().read()
         front.terminate()
-        time.sleep(0.2)
+        wait_until(lambda: ask(front.port, "GET", "/readyz").status == 503)
         refused = ask(front.port, "POST", CHAT, chat())
         assert (refused.status, refused.json()["error"]["code"]) == (503, "shutting_down")
         assert ask(front.port, "GET", "/readyz").status == 503
@@ -202,7 +204,34 @@ def test_sigterm_drains(bed: Bed) -> None:
         assert waiting().status == 200
     connection.close()
     idle.close()
-    assert front.process.wait(5) == 0
+    assert front.process.wait(30) == 0
+
+
+def test_a_new_connection_is_answered_in_a_drain(bed: Bed) -> None:
+    """Connected before SIGTERM, asked after it: the answer says why, where a reset would say nothing. One that stays silent
+    holds nothing up, and one that was answered before is closed."""
+    front = bed.front(bed.sim(step_ms=10), drain_timeout_s=60.0)
+    stream, _ = begin_stream(front, max_tokens=4000)
+    kept, work, probe, silent = (
+        socket.create_connection(("127.0.0.1", front.port), timeout=60) for _ in range(4)
+    )
+    with closing(stream), kept, work, probe, silent:
+        kept.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert kept.recv(65536).startswith(b"HTTP/1.1 200 ")
+        wait_until(lambda: front.metric("outrider_client_connections") == 6)
+        front.terminate()
+        wait_until(lambda: ask(front.port, "GET", "/readyz").status == 503)
+        assert kept.recv(1) == b""
+        work.sendall(post(chat()))
+        answer = rest(work)
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"connection: close" in answer
+        assert b'"shutting_down"' in answer
+        probe.sendall(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert b'"reason": "shutting down"' in rest(probe)
+        stream.close()
+        assert silent.recv(1) == b""
+        assert front.process.wait(30) == 0
 
 
 def test_a_drain_ends_in_time(bed: Bed) -> None:
@@ -213,7 +242,7 @@ def test_a_drain_ends_in_time(bed: Bed) -> None:
     front.terminate()
     assert payloads(response.read())[-1]["error"]["code"] == "shutting_down"
     connection.close()
-    assert front.process.wait(5) == 0
+    assert front.process.wait(30) == 0
     wait_until(lambda: sim.metric("requests_aborted_total") == 1)
 
 
@@ -223,10 +252,10 @@ def test_a_request_that_kills_engines_is_tried_once_more_at_most(bed: Bed) -> No
     front = bed.front(sim)
     with ThreadPoolExecutor() as pool:
         answer = later(pool, front, chat())
-        sim.process.wait(5)
+        sim.process.wait(30)
         revived = bed.sim(port=sim.port, die_after_requests=0)
         assert answer().status == 502
-    revived.process.wait(5)
+    revived.process.wait(30)
     last = bed.sim(port=sim.port)
     assert ask(front.port, "POST", CHAT, chat()).status == 200
     assert last.metric("requests_total") == 1
@@ -235,7 +264,7 @@ def test_a_request_that_kills_engines_is_tried_once_more_at_most(bed: Bed) -> No
 def test_a_drain_waits_for_what_a_slow_client_has_not_read(bed: Bed) -> None:
     """The last bytes of an answer are not cut off because the engine was done with it."""
     front = bed.front(
-        bed.sim(step_ms=0, chunk_chars=20_000, chunks=400, context_tokens=10**6), drain_timeout_s=15.0
+        bed.sim(step_ms=0, chunk_chars=20_000, chunks=400, context_tokens=10**6), drain_timeout_s=60.0
     )
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
@@ -249,4 +278,4 @@ def test_a_drain_waits_for_what_a_slow_client_has_not_read(bed: Bed) -> None:
             time.sleep(0.001)
     assert received.count(b'"content":"tok') == 400
     assert received.endswith(b"0\r\n\r\n")
-    assert front.process.wait(5) == 0
+    assert front.process.wait(30) == 0

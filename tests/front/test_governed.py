@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.front.harness import CHAT, Bed, Front, Json, Sim, ask, chat
+from tests.front import harness
+from tests.front.harness import CHAT, Bed, Front, Json, Sim, ask, chat, wait_until
 
 # The rules are the default ones; their times are shortened, so that a test need not wait for minutes.
 QUICK = {
@@ -42,7 +43,7 @@ def traffic(front: Front, streams: int = 4, **members: object) -> Iterator[Calla
     finally:
         done.set()
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
 
 
 def speculation(front: Front, query: str = "", **headers: str) -> Json:
@@ -50,13 +51,12 @@ def speculation(front: Front, query: str = "", **headers: str) -> Json:
     return ask(front.port, "GET", f"/v1/speculation{query}", **headers).json()
 
 
-def until_in_force(front: Front, draft: str, within_s: float) -> float:
-    """Seconds until this draft is in force; fails after `within_s`."""
+def until_in_force(front: Front, draft: str, within_s: float = 90.0) -> None:
+    """Wait until this draft is in force; fails after `within_s`."""
     began = time.monotonic()
     while speculation(front)["draft"] != draft:
         assert time.monotonic() - began < within_s, speculation(front)
         time.sleep(0.1)
-    return time.monotonic() - began
 
 
 @pytest.fixture
@@ -64,6 +64,13 @@ def governed(bed: Bed) -> tuple[Front, Sim]:
     """A front with a ladder eagle3, ngram, off."""
     sim = bed.sim(ttft_ms=5, step_ms=5, model="sim")
     return bed.front(sim, draft="eagle3", policy=QUICK), sim
+
+
+@pytest.fixture(scope="module", name="at_rest")
+def fixture_at_rest() -> Iterator[Front]:
+    """Such a front without traffic, for tests that leave it as it was."""
+    with harness.bed() as made:
+        yield made.front(made.sim(), draft="eagle3", policy=QUICK)
 
 
 def test_a_head_that_breaks_is_left_and_comes_back_and_no_request_is_lost(
@@ -75,9 +82,9 @@ def test_a_head_that_breaks_is_left_and_comes_back_and_no_request_is_lost(
         time.sleep(4)
         assert speculation(front)["draft"] == "eagle3", "a good head is kept"
         sim.script(broken="eagle3")
-        until_in_force(front, "ngram", 15)
+        until_in_force(front, "ngram")
         sim.script(broken="")
-        until_in_force(front, "eagle3", 25)
+        until_in_force(front, "eagle3")
         seen = statuses()
     assert len(seen) > 50
     assert set(seen) == {200}
@@ -100,7 +107,7 @@ def test_where_no_draft_is_worth_anything_there_is_none(governed: tuple[Front, S
     front, sim = governed
     sim.script(broken="eagle3,ngram")
     with traffic(front) as statuses:
-        until_in_force(front, "off", 25)
+        until_in_force(front, "off")
         time.sleep(3)
         seen = statuses()
     assert set(seen) == {200}
@@ -116,9 +123,8 @@ def test_samples_are_told_since_a_moment(governed: tuple[Front, Sim]) -> None:
     """The page asks for what is new; a moment that is none is refused."""
     front, _ = governed
     with traffic(front):
-        time.sleep(3.5)
+        wait_until(lambda: len(speculation(front, "?since=0")["samples"]) >= 3)
         samples = speculation(front, "?since=0")["samples"]
-    assert len(samples) >= 2
     assert samples[-1]["acceptance_length"] == pytest.approx(3.0)
     later = speculation(front, f"?since={samples[-2]['t']}")["samples"]
     assert later[0] == samples[-1]
@@ -145,7 +151,7 @@ def test_pinned_drafts_stay_until_they_are_let_go(governed: tuple[Front, Sim]) -
     assert pin(front, b'{"release": true}') == (200, "")
     assert speculation(front)["pinned"] is None
     with traffic(front):
-        until_in_force(front, "eagle3", 20)
+        until_in_force(front, "eagle3")
 
 
 @pytest.mark.parametrize(
@@ -162,12 +168,11 @@ def test_pinned_drafts_stay_until_they_are_let_go(governed: tuple[Front, Sim]) -
         (b'{"pin": "' + b"x" * 5000 + b'"}', "body_too_large"),
     ],
 )
-def test_what_cannot_be_pinned_is_refused(governed: tuple[Front, Sim], body: bytes, code: str) -> None:
+def test_what_cannot_be_pinned_is_refused(at_rest: Front, body: bytes, code: str) -> None:
     """With a sentence, and the draft in force stays."""
-    front, _ = governed
-    status, said = pin(front, body)
+    status, said = pin(at_rest, body)
     assert (status, said) == (413 if code == "body_too_large" else 400, code)
-    assert speculation(front)["draft"] == "eagle3"
+    assert speculation(at_rest)["draft"] == "eagle3"
 
 
 def test_only_an_admin_key_pins(bed: Bed) -> None:
@@ -193,18 +198,16 @@ def test_where_nothing_is_switched_it_says_so(bed: Bed) -> None:
     assert pin(front, b'{"pin": "off"}') == (409, "policy_off")
 
 
-def test_another_sites_page_pins_nothing(governed: tuple[Front, Sim]) -> None:
+def test_another_sites_page_pins_nothing(at_rest: Front) -> None:
     """Without keys, a browser on this machine must not be made to."""
-    front, _ = governed
-    assert pin(front, b'{"pin": "off"}', origin="https://elsewhere.example")[0] == 403
-    assert pin(front, b'{"pin": "off"}', content_type="text/plain")[0] == 415
-    assert speculation(front)["draft"] == "eagle3"
+    assert pin(at_rest, b'{"pin": "off"}', origin="https://elsewhere.example")[0] == 403
+    assert pin(at_rest, b'{"pin": "off"}', content_type="text/plain")[0] == 415
+    assert speculation(at_rest)["draft"] == "eagle3"
 
 
 @pytest.mark.parametrize("query", ["&".join(f"a{n}=1" for n in range(40)), "since=1e400", "since=%ff"])
-def test_queries_that_are_none_are_refused(governed: tuple[Front, Sim], query: str) -> None:
+def test_queries_that_are_none_are_refused(at_rest: Front, query: str) -> None:
     """With an answer, not with a closed connection."""
-    front, _ = governed
-    answer = ask(front.port, "GET", f"/v1/speculation?{query}")
+    answer = ask(at_rest.port, "GET", f"/v1/speculation?{query}")
     assert (answer.status, answer.error["code"]) == (400, "invalid_type")
-    assert "Traceback" not in front.log()
+    assert "Traceback" not in at_rest.log()

@@ -142,15 +142,16 @@ def test_a_server_too_slow_is_all_timeouts(bed: Bed, runner: AiperfRunner, plan:
     result = runner.run(plan(sim.port, requests=2, warmup_requests=0, timeout_s=1.0), folder, quiet)
     assert [record.outcome for record in result.records] == ["timeout", "timeout"]
     assert [record.ended_s - record.started_s for record in result.records] == pytest.approx([1.0, 1.0])
-    assert all(2 <= len(record.events) <= 3 for record in result.records)
+    assert all(1 <= len(record.events) <= 3 for record in result.records)
 
 
 LOAD = """
-import sys
+import signal, sys
 from pathlib import Path
 from outrider.measure.aiperf import AiperfRunner
 from outrider.measure.load import LoadPlan
 from outrider.measure.prompts import Prompt
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job, as a CI's may be, ignores it
 plan = LoadPlan(sys.argv[1], "sim", (Prompt("a", ("b",)),), 2, 500, 0, 16)
 AiperfRunner().run(plan, Path(sys.argv[2]), lambda done, of: print("done", done, flush=True))
 """

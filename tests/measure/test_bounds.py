@@ -142,7 +142,7 @@ def test_a_server_that_floods_costs_its_cell_only(way: str, plan: Plan, folder: 
     print(error.value)
     assert sum(path.stat().st_size for path in folder.iterdir()) < 32 * MIB
     left = [path for path in set(Path("/proc").iterdir()) - before if path.name.isdigit()]
-    wait_until(lambda: not [path for path in left if b"aiperf" in _command(path)], 10)
+    wait_until(lambda: not [path for path in left if b"aiperf" in _command(path)])
 
 
 def _command(path: Path) -> bytes:

@@ -44,7 +44,7 @@ def test_a_metrics_page_without_end_costs_its_readings_only(way: str) -> None:
     with CounterSampler(SimEngine(), f"{url}/metrics", f"{url}/metrics", interval_s=0.02) as sampler:
         pass
     assert sampler.trace().readings == ()
-    assert time.monotonic() - begin < 15
+    assert time.monotonic() - begin < 60
     if way != "trickle":
         assert count_tokens(url, "sim", "text") is None
     assert resident_bytes(os.getpid()) - before < 64 * MIB

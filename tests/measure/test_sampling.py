@@ -21,7 +21,7 @@ def test_readings_surround_the_load(bed: Bed) -> None:
     with CounterSampler(SimEngine(), page(sim.port), interval_s=0.02) as sampler:
         for _ in range(4):
             assert ask(sim.port, "POST", CHAT, chat(max_tokens=11)).status == 200
-        time.sleep(0.1)
+        wait_until(lambda: len(sampler.trace().readings) > 3)
     readings = sampler.trace().readings
     assert len(readings) > 4
     times = [reading.at_s for reading in readings]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from outrider.measure import warmup
 from outrider.measure.load import LoadPlan
 from outrider.measure.prompts import Prompt
 from outrider.measure.warmup import (
@@ -22,6 +23,7 @@ from outrider.measure.warmup import (
     warm_up,
 )
 from tests.measure.flooding import Flood
+from tests.timing import Late, measures_time
 
 PROMPTS = tuple(
     Prompt(f"p/{n}", (f"question {n}", "more"), system="be brief" if n else None) for n in range(3)
@@ -158,18 +160,20 @@ def quiet(line: str) -> None:
     """Nobody watches."""
 
 
+@measures_time
 def test_a_server_that_compiles_first_is_waited_for(server: Scripted) -> None:
     """The first wave takes two seconds longer, the next ones agree; as many run at once as in the load, and never more."""
     server.slow, server.takes_s = 4, 0.5
     found = warm_up(plan(server.server_port), quiet)
-    assert found.unsettled == ""
-    assert found.waves_s[0] > 1.5 + max(found.waves_s[1:])
     assert len(server.asked) == 8 * len(found.waves_s)
     assert server.most == 4
+    if found.unsettled or found.waves_s[0] < 1.5 + max(found.waves_s[1:]):
+        raise Late(str(found))
 
 
-def test_a_wave_is_as_wide_as_the_load(server: Scripted) -> None:
+def test_a_wave_is_as_wide_as_the_load(server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     """More places than an HTTP client keeps connections of its own accord: all of them run at once."""
+    monkeypatch.setattr(warmup, "MOST_WAVES", 1)
     server.slow = 120
     warm_up(plan(server.server_port, concurrency=120), quiet)
     assert server.most == 120
@@ -208,4 +212,4 @@ def test_a_server_without_end_cannot_hold_it(way: str, said: str) -> None:
     flood.close()
     assert found.waves_s == ()
     assert said in found.unsettled
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 60

@@ -1,8 +1,8 @@
 """The core stays light: quick to import, nothing heavy behind `--help`, no torch or vLLM."""
 
+import resource
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -24,13 +24,19 @@ LIMIT_S = 0.3
     "code", ["import outrider", "import sys; sys.argv[1:] = ['--help']; import outrider.__main__"]
 )
 def test_import_and_help_are_quick(code: str) -> None:
-    """Under 0.3 s, best of five: the rest is other work on the machine."""
+    """Under 0.3 s of CPU, best of five: waiting for other work on the machine does not count."""
     times = []
     for _ in range(5):
-        began = time.perf_counter()
+        began = cpu_s()
         subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-        times.append(time.perf_counter() - began)
+        times.append(cpu_s() - began)
     assert min(times) < LIMIT_S
+
+
+def cpu_s() -> float:
+    """CPU seconds of all child processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def test_help_imports_nothing_heavy() -> None:

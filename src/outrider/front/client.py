@@ -59,7 +59,7 @@ class ClientConnection(asyncio.Protocol):
     def __init__(self, app: App, clock: Callable[[], float]) -> None:
         self._app = app
         self._now = clock
-        self._lingering = self._paused = self._chunked = False
+        self._lingering = self._paused = self._chunked = self._answered = False
         self._unsent_bytes = 0
         self._held_bytes = 0
         self.exchange: Exchange | None = None
@@ -306,6 +306,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _end(self, keep: bool) -> None:
         self.exchange = None
+        self._answered = True
         self._let_go()
         if keep:
             self._begin()
@@ -353,8 +354,10 @@ class ClientConnection(asyncio.Protocol):
             self.refuse(error)
 
     def close_if_idle(self) -> None:
-        """For a drain: a connection without a request has nothing to wait for."""
-        if not self._started:
+        """For a drain: a kept-alive connection between requests has nothing to wait for.
+
+        A new one has: its first request may be on the way, and is told that the server is shutting down."""
+        if self._answered and not self._started:
             self._transport.close()
 
     @property

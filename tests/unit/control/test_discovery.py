@@ -73,8 +73,8 @@ class Bed:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait for it, 5 s at most."""
-    async with asyncio.timeout(5):
+    """Wait for it, 30 s at most."""
+    async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.01)
 

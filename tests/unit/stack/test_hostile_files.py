@@ -23,10 +23,10 @@ CONFIG = {"hidden_size": 64, "num_attention_heads": 4, "vocab_size": 100, "num_h
 )
 def test_a_billion_layers(more: dict[str, object]) -> None:
     """Lists per layer are not made before the number of layers is believed."""
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(FactsError, match="num_hidden_layers"):
         facts_from_config({**CONFIG, **more, "num_hidden_layers": 10**9}, "x")
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize("shape", [[2**39] * 8, [1] * 100_000, [2**41], [-1], ["2"], None])

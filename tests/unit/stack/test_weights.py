@@ -299,7 +299,9 @@ def test_two_at_once_convert_once(tmp_path: Path, gguf: Path) -> None:
 
 def test_killed_maker_leaves_a_cache_that_works(tmp_path: Path, gguf: Path) -> None:
     """SIGKILL in mid-conversion: the lock is free, the next call finishes, and no temporary folder stays."""
-    slow = fake_python(tmp_path, 'echo half > "$3/model.safetensors"; touch "$(dirname "$0")/begun"; sleep 2')
+    slow = fake_python(
+        tmp_path, 'echo half > "$3/model.safetensors"; touch "$(dirname "$0")/begun"; sleep 20'
+    )
     context = multiprocessing.get_context("spawn")
     said: multiprocessing.SimpleQueue[str] = context.SimpleQueue()
     child = context.Process(target=_resolve_in_child, args=(gguf, slow, tmp_path / "cache", said))
