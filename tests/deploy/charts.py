@@ -87,7 +87,7 @@ def values(case: Case) -> Json:
     """What `outrider render` writes for a case."""
     wish = Wish("registry.example/outrider-front:1", "registry.example/outrider-engine:1", **case.wish)
     stack = load_stack(HERE / "stacks" / f"{case.stack}.yaml")
-    source = Source(SHAPES, offline=True, need_hub=False)
+    source = Source(SHAPES, offline=True)
     made = values_of(stack, VllmEngine(), wish, source, lambda line: None)
     return merged(with_profiles(made, case.profiles), case.more)
 

@@ -74,7 +74,11 @@ def _chart(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:
     metavar="REPO_URL",
     help="Print an Argo CD ApplicationSet for this Git repository instead: envs/canary/values.yaml, then envs/prod/values.yaml.",
 )
-@click.option("--offline", is_flag=True, help="Ask no hub; what is not known then is not checked, and said.")
+@click.option(
+    "--offline",
+    is_flag=True,
+    help="Ask no hub. What only it knows is not in the values: commits of sides without a revision, hashes of files. It is said.",
+)
 @click.option(
     "--facts",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -101,7 +105,8 @@ def render_command(
       outrider render my-stack.yaml --front-image … --engine-image … -o values.yaml
       helm install llama "$(outrider render --chart)" -f values.yaml
 
-    A hub model without a revision is pinned to the commit that the hub has now, with the hashes of its files. Profiles:
+    A hub model without a revision is pinned to the commit that the hub has now, with the hashes of its files; a hub that does
+    not answer ends it with 11, as `check`. Profiles:
     keda or hpa (scaling), prometheus (alerts and dashboard), kueue (GPU quotas by lane), argocd (checked and gated syncs).
     docs/deploy.md leads from an empty cluster to a served pair.
     """
@@ -110,7 +115,7 @@ def render_command(
         _put(as_yaml(applicationset(release, repository, namespace)), out)
         return
     wish = Wish(given["front_image"], given["engine_image"], given["version"], given["split_lanes"])
-    source = Source(given["facts"], given["offline"], need_hub=False)
+    source = Source(given["facts"], given["offline"])
     loaded = load_stack(stack)
     values = values_of(shaped(loaded), VllmEngine(), wish, source, _say)
     if not loaded.serve.keys:

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from outrider.core.errors import Problem, StackError
-from outrider.deploy.pair_block import MODELS, pair_block
+from outrider.core.errors import Problem, StackError, WeightsError
+from outrider.deploy.pair_block import MODELS, WITHOUT_HUB, pair_block
 from outrider.deploy.scaling_policy import running_target
 from outrider.engines.base import Engine, Install, LaunchPlan, ResolvedModels
 from outrider.engines.vllm import versions
 from outrider.stack.accelerators import GIB, find_accelerator
-from outrider.stack.find_facts import Source, find_both
+from outrider.stack.find_facts import UNREACHABLE, Source, find_both
 from outrider.stack.memory import DEFAULT_MEMORY_FRACTION, Budget
 from outrider.stack.models import METHODS_WITH_WEIGHTS, Draft, Stack
 from outrider.stack.preflight import Examination, examine
@@ -48,7 +48,7 @@ def values_of(
     Raises:
         StackError: it cannot work or does not fit, with every reason.
         EngineError: that engine version cannot do it.
-        WeightsError: weights on this machine cannot be hashed.
+        WeightsError: the hub does not say what the pair is, and `source` is not offline; or files here cannot be hashed.
     """
     found = examine(stack, source)
     _refuse(found, note)
@@ -56,7 +56,7 @@ def values_of(
     values = {
         "images": {"front": wish.front_image, "engine": wish.engine_image},
         "stack": stack_block(stack),
-        "pair": pair_block(stack, find_both(stack, source), found.manifest, note),
+        "pair": pair_block(stack, find_both(stack, source), found.manifest, note, source.offline),
         "engines": _engines(stack, engine, install, wish, found.budget, note),
         "drain": {"streamSeconds": int(stack.serve.drain_timeout_s)},
         "startSeconds": int(stack.engine.start_timeout_s),
@@ -106,12 +106,15 @@ def stack_block(stack: Stack) -> dict[str, object]:
 
 
 def _refuse(found: Examination, note: Callable[[str], None]) -> None:
-    refused = tuple(one for one in found.problems if one.severity == "error")
+    refused = tuple(one for one in found.problems if one.severity == "error" and one.rule != UNREACHABLE)
     for problem in found.problems:
         if problem.severity == "warning":
             note(problem.render())
     if refused:
         raise StackError("This stack cannot be deployed; nothing was rendered.", refused)
+    for problem in found.problems:
+        if problem.rule == UNREACHABLE and problem.severity == "error":
+            raise WeightsError(f"nothing was rendered: {problem.message}", hint=WITHOUT_HUB)
 
 
 def _engines(
