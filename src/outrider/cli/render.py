@@ -12,7 +12,7 @@ from outrider.core.files import put_whole
 from outrider.deploy.applicationset import applicationset
 from outrider.deploy.render import CHART, PROFILES, as_yaml, manifests, with_profiles
 from outrider.deploy.values import Wish, values_of
-from outrider.engines.vllm.adapter import VllmEngine
+from outrider.engines.choose import engine_of
 from outrider.stack.find_facts import Source
 from outrider.stack.load import load_stack
 from outrider.stack.shapes import shaped
@@ -117,7 +117,7 @@ def render_command(
     wish = Wish(given["front_image"], given["engine_image"], given["version"], given["split_lanes"])
     source = Source(given["facts"], given["offline"])
     loaded = load_stack(stack)
-    values = values_of(shaped(loaded), VllmEngine(), wish, source, _say)
+    values = values_of(shaped(loaded), engine_of(loaded), wish, source, _say)
     if not loaded.serve.keys:
         _say(
             "[keys] no `serve.keys`: the chart refuses to open the door without (outrider key new), or name keys.existingSecret"
