@@ -19,6 +19,7 @@ from outrider.core.errors import OutriderError, RenderError, StackError
 from outrider.deploy.pair_block import pair_block
 from outrider.deploy.render import CHART, PROFILES, as_yaml, manifests, with_profiles
 from outrider.deploy.values import Wish, installed, values_of
+from outrider.engines.choose import engine_of
 from outrider.engines.vllm.adapter import VllmEngine
 from outrider.stack.facts import ModelFacts, facts_from_config
 from outrider.stack.find_facts import Found, Source
@@ -69,6 +70,28 @@ def test_what_check_refuses_is_not_rendered(tmp_path: Path) -> None:
     with pytest.raises(StackError) as refused:
         render(path, *COMMON)
     assert any(problem.rule == "memory" for problem in refused.value.problems)
+
+
+def test_what_the_engine_cannot_do_is_refused_with_the_rest(tmp_path: Path) -> None:
+    """All reasons at once, the engine's and check's."""
+    path = tmp_path / "stack.yaml"
+    text = LLAMA.read_text().replace("accelerator: h200", "accelerator: h200-mig-2g.35gb, name: sglang")
+    path.write_text(text.replace("method: eagle3", "method: p-eagle"))
+    with pytest.raises(StackError) as refused:
+        render(path, *COMMON)
+    assert {"engine-feature", "memory"} <= {problem.rule for problem in refused.value.problems}
+
+
+def test_a_given_image_and_version_of_another_engine() -> None:
+    """The image is the project's own of that version, unless one is given; that the version was not read is said."""
+    stack, said = load_stack(HERE / "stacks" / "sglang.yaml"), list[str]()
+    wish = Wish("f:1", "", version="0.5.21")
+    made: Any = values_of(stack, engine_of(stack), wish, Source(SHAPES, offline=True), said.append)
+    assert made["images"]["engine"] == "lmsysorg/sglang:v0.5.21"
+    assert any("of 0.5.23, not of 0.5.21" in line for line in said)
+    wish = Wish("f:1", "mine:1", version="0.5.21")
+    made = values_of(stack, engine_of(stack), wish, Source(SHAPES, offline=True), said.append)
+    assert made["images"]["engine"] == "mine:1"
 
 
 def test_slices_cannot_share_a_model(tmp_path: Path) -> None:
@@ -277,7 +300,7 @@ def test_the_images_hold_what_the_core_needs() -> None:
     for line in re.findall(r"^ARG \w+_IMAGE=(.*)$", recipe, re.MULTILINE):
         assert re.search(r":v?\d+\.\d+\.\d+", line), f"{line} is not pinned"
     # the command is rendered for the version that the image has
-    assert f"vllm-openai:v{installed(load_stack(LLAMA), '').version}" in recipe
+    assert f"vllm-openai:v{installed(load_stack(LLAMA), VllmEngine(), '').version}" in recipe
 
 
 def test_the_chart_knows_every_member_of_a_key() -> None:

@@ -79,10 +79,10 @@ def forecast_command(
     """
     say = progress_line()
     loaded = load_stack(stack)
+    engine = startable(loaded)
     with as_option("--acceptance"):
         stated = read_stated(specs, loaded.draft.method, source)
     folder = out or Path(f"forecast-{loaded.name or loaded.served_name}")
-    engine = startable(loaded)
     runner = AiperfRunner(engine.request_acceptance)
     prompts = forecast_prompts(prompt_tokens, PROMPTS)
     wish = checked(wish_from(given), forecast_stack(loaded), engine)

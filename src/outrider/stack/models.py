@@ -111,7 +111,7 @@ class Engine(_Strict):
 
     name: Literal["vllm", "sglang", "tensorrt-llm"] = Field(
         "vllm",
-        description="The engine. Of `sglang` and `tensorrt-llm` the command is planned and rendered; never run here, not started.",
+        description="The engine. Of `sglang` and `tensorrt-llm` the command is planned and rendered: never run here.",
     )
     python: str | None = Field(
         None, description="Python of the environment that has the engine; default: this one's."
