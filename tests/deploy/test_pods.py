@@ -107,6 +107,16 @@ def test_weights_are_fetched_by_an_image_that_has_outrider(name: str, fetches: s
     assert pod["containers"][0]["image"] == runs
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_probes_wait_for_an_answer_that_takes_a_second(name: str) -> None:
+    """SGLang's health route takes that long when all is well; Kubernetes' own limit is 1 s, and such a pod never starts."""
+    for called, pod in pods(name):
+        if called.endswith(("-engine", "-interactive", "-batch")):
+            (engine,) = pod["containers"]
+            for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+                assert engine[probe]["timeoutSeconds"] >= 5
+
+
 def test_every_page_of_metrics_is_scraped_where_it_is() -> None:
     """TensorRT-LLM's is elsewhere than the front's: a monitor of its own. By annotation the path is the engine's too."""
     for name, paths in (("keda", {"/metrics"}), ("trtllm", {"/metrics", "/prometheus/metrics"})):

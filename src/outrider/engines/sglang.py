@@ -60,8 +60,8 @@ class SglangEngine:
         refuse(problems)
         argv = [install.python, "-m", "sglang.launch_server", "--model-path", models.target]
         argv += ["--host", host, "--port", str(port), "--served-model-name", stack.served_name]
-        # In a pod Kubernetes puts the variable's value here.
-        argv += ["--api-key", f"$({KEY_VARIABLE})", "--enable-metrics", "--log-level-http", "warning"]
+        # In a pod Kubernetes puts the variable's value here. At level info SGLang writes all its arguments into its log.
+        argv += ["--api-key", f"$({KEY_VARIABLE})", "--log-level", "warning", "--enable-metrics"]
         argv += [*_target(stack, models), *_resources(stack), *_draft(stack.draft, models)]
         return LaunchPlan(
             argv=tuple(argv),

@@ -32,8 +32,9 @@ def planned(
     assert plan.argv[:15] == (
         *("python3", "-m", "sglang.launch_server", "--model-path", models.target),
         *("--host", "127.0.0.1", "--port", "1234", "--served-model-name", "m"),
-        *("--api-key", "$(SGLANG_API_KEY)", "--enable-metrics", "--log-level-http"),
+        *("--api-key", "$(SGLANG_API_KEY)", "--log-level", "warning"),
     )
+    assert plan.argv[15] == "--enable-metrics"
     assert plan.key_variable == "SGLANG_API_KEY"
     return plan.argv[16:]
 
