@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import pytest
 
+from outrider.control.probe import judge
+from outrider.core.acceptance import difference
 from outrider.core.errors import UnsupportedFeature
 from outrider.engines.base import ResolvedModels
 from outrider.engines.choose import engine_of
@@ -192,6 +194,23 @@ def test_counters_follow_from_steps_and_tokens() -> None:
         160,
     )
     assert (found.running, found.waiting) == (3, 1)
+
+
+def test_the_fronts_probe_sees_its_draft() -> None:
+    """One probe request of 48 tokens in 20 steps: 60 proposed, 27 accepted."""
+    before, after = (
+        SglangEngine(3).counters(parse(PAGE)),
+        SglangEngine(3).counters(
+            parse(
+                PAGE.replace("110.0", "158.0")
+                .replace("} 2.0", "} 3.0")
+                .replace('calls_total{model_name="m"} 160.0', 'calls_total{model_name="m"} 180.0')
+            )
+        ),
+    )
+    seen = judge("eagle3", difference(before.spec, after.spec), 1)
+    assert (seen.ready, seen.broken) == (True, False)
+    assert "27 of 60 probe tokens accepted" in seen.reason
 
 
 def test_without_speculation_nothing_was_drafted() -> None:
