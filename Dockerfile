@@ -54,7 +54,7 @@ CMD ["outrider", "--help"]
 # The gate after a sync: the engine's image, the load generator in an environment of its own, and what reports need.
 FROM engine-cuda AS bench
 USER 0
-COPY scripts/install_bench.sh /opt/source/scripts/install_bench.sh
+COPY scripts/install_bench.sh scripts/installing.sh /opt/source/scripts/
 COPY requirements/bench.txt /opt/source/requirements/bench.txt
 RUN apt-get update && apt-get install --yes --no-install-recommends python3-venv && rm -rf /var/lib/apt/lists/* \
  && /opt/source/scripts/install_bench.sh /opt/aiperf

@@ -4,12 +4,11 @@
 # `engine` is what serving needs; `train` adds what training a draft head needs; `dev` adds that and what lint and tests need.
 # Safe to run again and to interrupt: each step leaves a stamp only when it is done.
 set -euo pipefail
+tag=install
+. "$(dirname "$0")/installing.sh"
 venv=$1 what=${2:-engine}
-here=$(cd "$(dirname "$0")/.." && pwd)
 torch='torch==2.13.0+cpu'
 pytorch_index='https://download.pytorch.org/whl/cpu'
-
-say() { printf '[install] %s\n' "$*" >&2; }
 
 platform="$(uname -s) $(uname -m)"
 if [[ $platform != "Linux x86_64" ]]; then
@@ -19,14 +18,10 @@ if [[ $platform != "Linux x86_64" ]]; then
   say "            environment's Python as \`engine.python\` in your stack (docs/serve.md, \"Another engine environment\")."
   exit 1
 fi
-python=${PYTHON:-python3}
-if ! "$python" -c 'import sys; sys.exit(not ((3, 11) <= sys.version_info < (3, 14)))'; then
-  say "Python 3.11, 3.12 or 3.13 is needed, found $("$python" --version 2>&1). Name another: make serve PYTHON=python3.11"
-  exit 1
-fi
-free_mib=$(df -Pm "$here" | awk 'NR==2 {print $4}')
-if [[ ! -d $venv ]] && ((free_mib < 6000)); then
-  say "The environment needs about 4 GB; $here has $free_mib MiB free. Free some, or name another place: make serve VENV=/path"
+need_python serve
+free=$(free_mib "$venv")
+if [[ ! -d $venv ]] && ((free < 6000)); then
+  say "The environment needs about 4 GB; where $venv goes $free MiB are free. Free some, or name another place: make serve VENV=/path"
   exit 1
 fi
 
@@ -36,15 +31,12 @@ step() {  # NAME FILES… -- COMMAND…: run the command unless its stamp alread
   while [[ $1 != -- ]]; do files+=("$1"); shift; done
   shift
   local digest
-  digest=$(cat "${files[@]}" | sha256sum | cut -d' ' -f1)
-  [[ -f $venv/.done-$name && $(<"$venv/.done-$name") == "$digest" ]] && return 0
+  digest=$(digest_of "${files[@]}")
+  done_before "$venv/.done-$name" "$digest" && return 0
   say "$name …"
   "$@"
   printf '%s' "$digest" >"$venv/.done-$name"
 }
-
-# pip's one line per package about a local index that lacks it says nothing to a user.
-pip() { "$venv/bin/python" -m pip --disable-pip-version-check --quiet "$@" 2> >(grep -v 'is ignored: it is neither' >&2); }
 
 install_torch() {
   # The plain CPU build. `torch` alone would bring gigabytes of CUDA. PyTorch's index publishes one wheel per Python, so this
@@ -52,13 +44,9 @@ install_torch() {
   pip install --no-deps "$torch" 2>/dev/null ||
     pip install --no-deps --index-url "$pytorch_index" "$torch"
 }
-install_locked() { pip install --no-deps --require-hashes --requirement "$1"; }
-install_project() { pip install --no-deps --no-build-isolation --editable "$here" --editable "$here/plugin"; }
 
-mkdir -p "$(dirname "$venv")"
-exec 9>"$venv.lock"
-flock --nonblock 9 || { say "another install is at work on $venv; waiting for it"; flock 9; }
-[[ -x $venv/bin/python ]] || { say "virtual environment in $venv"; "$python" -m venv "$venv"; }
+lock "$venv"
+make_venv "$venv"
 step torch "$here/scripts/install.sh" -- install_torch
 say_once="$venv/.done-engine-cpu"
 [[ -f $say_once ]] || say "vLLM's CPU build and what it needs: about 600 MB to fetch, 3.5 GB on disk, one to three minutes"

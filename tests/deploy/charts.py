@@ -15,7 +15,7 @@ import yaml
 
 from outrider.deploy.render import CHART, as_yaml, with_profiles
 from outrider.deploy.values import Wish, values_of
-from outrider.engines.vllm.adapter import VllmEngine
+from outrider.engines.choose import engine_of
 from outrider.stack.find_facts import Source
 from outrider.stack.load import load_stack
 
@@ -69,6 +69,13 @@ CASES = {
         more={**KEY, "weights": {"source": "image", "image": "registry.example/weights@sha256:00"}},
     ),
     "cpu": Case(stack="cpu", more={**KEY, "compileCache": {"claim": "compiled"}}),
+    "sglang": Case(stack="sglang", wish={"engine_image": ""}, more=KEY),
+    "trtllm": Case(
+        stack="trtllm",
+        profiles=("keda", "prometheus"),
+        wish={"engine_image": "", "split_lanes": True},
+        more=KEY,
+    ),
 }
 
 
@@ -85,10 +92,14 @@ def tool(name: str) -> str:
 
 def values(case: Case) -> Json:
     """What `outrider render` writes for a case."""
-    wish = Wish("registry.example/outrider-front:1", "registry.example/outrider-engine:1", **case.wish)
+    images = {
+        "front_image": "registry.example/outrider-front:1",
+        "engine_image": "registry.example/outrider-engine:1",
+    }
+    wish = Wish(**{**images, **case.wish})
     stack = load_stack(HERE / "stacks" / f"{case.stack}.yaml")
-    source = Source(SHAPES, offline=True, need_hub=False)
-    made = values_of(stack, VllmEngine(), wish, source, lambda line: None)
+    source = Source(SHAPES, offline=True)
+    made = values_of(stack, engine_of(stack), wish, source, lambda line: None)
     return merged(with_profiles(made, case.profiles), case.more)
 
 

@@ -11,14 +11,28 @@ from outrider.cli.bench import bench_command
 from outrider.cli.compare import compare_command
 from outrider.cli.front import front_command
 from outrider.deploy.slices import slices, slices_file
-from outrider.deploy.values import FILES, installed
+from outrider.deploy.values import FILES, TEMPLATE, installed
 from outrider.engines.base import ResolvedModels
-from outrider.engines.vllm.adapter import VllmEngine
+from outrider.engines.choose import engine_of
+from outrider.engines.trtllm import CONFIG
 from outrider.front.settings import settings_from
 from outrider.launch.placed import read_expected
 from outrider.stack.load import load_keys, load_stack, load_stack_text
 from outrider.stack.manifest import pair_id
-from tests.deploy.charts import CASES, HERE, RELEASE, Json, one, pods, rendered, values
+from tests.deploy.charts import (
+    CASES,
+    HERE,
+    KEY,
+    RELEASE,
+    Case,
+    Json,
+    merged,
+    one,
+    pods,
+    rendered,
+    template,
+    values,
+)
 
 
 def container(name: str, deployment: str) -> Json:
@@ -27,19 +41,95 @@ def container(name: str, deployment: str) -> Json:
     return dict(found)
 
 
-def test_the_engine_runs_what_plan_says() -> None:
-    """Word for word, but for the pod's address, the weights' place and the time to end in."""
-    stack = load_stack(HERE / "stacks" / "llama.yaml")
+HOSTS = ("127.0.0.1", "0.0.0.0")  # noqa: S104
+
+
+@pytest.mark.parametrize(
+    ("name", "deployment", "changed"),
+    [
+        ("minimal", "llama-engine", [HOSTS, ("8", "58")]),
+        ("sglang", "llama-engine", [HOSTS]),
+        (
+            "trtllm",
+            "llama-interactive",
+            [HOSTS, (f"{HERE}/stacks/chat.jinja", f"{FILES}/{TEMPLATE}"), (CONFIG, f"{FILES}/{CONFIG}")],
+        ),
+    ],
+)
+def test_the_engine_runs_what_plan_says(name: str, deployment: str, changed: list[tuple[str, str]]) -> None:
+    """Word for word, but for the pod's address, the weights' and files' places and the time to end in."""
+    stack = load_stack(HERE / "stacks" / f"{CASES[name].stack}.yaml")
+    engine = engine_of(stack)
     models = ResolvedModels("/models/target", None, "/models/draft")
-    here = VllmEngine().plan(stack, installed(stack, ""), models, 8000)
-    there = container("minimal", "llama-engine")
-    changed = [(a, b) for a, b in zip(here.argv, there["command"], strict=True) if a != b]
-    assert changed == [("127.0.0.1", "0.0.0.0"), ("8", "58")]  # noqa: S104
+    here = engine.plan(stack, installed(stack, engine, ""), models, 8000)
+    there = container(name, deployment)
+    assert [(a, b) for a, b in zip(here.argv, there["command"], strict=True) if a != b] == changed
     given = {entry["name"]: entry.get("value") for entry in there["env"]}
     assert dict(here.env).items() <= given.items()
-    assert there["env"][0]["name"] == here.key_variable
-    assert "key" in there["env"][0]["valueFrom"]["secretKeyRef"]
+    secrets = {entry["name"] for entry in there["env"] if "valueFrom" in entry}
+    assert secrets == ({here.key_variable} if here.key_variable else set())
     assert there["startupProbe"]["httpGet"]["path"] == here.health_path
+    if here.files:
+        data = one(name, "ConfigMap", f"{deployment}-files")["data"]
+        assert {file: yaml.safe_load(text) for file, text in here.files.items()} == {
+            file: yaml.safe_load(data[file]) for file in here.files
+        }
+
+
+def test_a_changed_file_starts_the_engines_anew() -> None:
+    """What an engine reads from a file is part of its pods: a ConfigMap alone rolls nothing."""
+    given = values(CASES["trtllm"])
+    sums = set()
+    for length in ("3", "4"):
+        files = {"trtllm.yaml": f"speculative_config: {{max_draft_len: {length}}}"}
+        done = template("helm4", merged(given, {"engines": {"interactive": {"files": files}}}))
+        (pod,) = (
+            each["spec"]["template"]["metadata"]
+            for each in yaml.safe_load_all(done.stdout)
+            if each and each["kind"] == "Deployment" and each["metadata"]["name"] == "llama-interactive"
+        )
+        sums.add(pod["annotations"]["checksum/files"])
+    assert len(sums) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "fetches", "runs"),
+    [
+        ("minimal", "registry.example/outrider-engine:1", "registry.example/outrider-engine:1"),
+        ("sglang", "registry.example/outrider-front:1", "lmsysorg/sglang:v0.5.23"),
+        ("trtllm", "registry.example/outrider-front:1", "nvcr.io/nvidia/tensorrt-llm/release:1.4.0rc4"),
+    ],
+)
+def test_weights_are_fetched_by_an_image_that_has_outrider(name: str, fetches: str, runs: str) -> None:
+    """Other engines' own images have not."""
+    (pod,) = (spec for called, spec in pods(name) if called in ("llama-engine", "llama-interactive"))
+    assert pod["initContainers"][0]["image"] == fetches
+    assert pod["containers"][0]["image"] == runs
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_probes_wait_for_an_answer_that_takes_a_second(name: str) -> None:
+    """SGLang's health route takes that long when all is well; Kubernetes' own limit is 1 s, and such a pod never starts."""
+    for called, pod in pods(name):
+        if called.endswith(("-engine", "-interactive", "-batch")):
+            (engine,) = pod["containers"]
+            for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+                assert engine[probe]["timeoutSeconds"] >= 5
+
+
+def test_every_page_of_metrics_is_scraped_where_it_is() -> None:
+    """TensorRT-LLM's is elsewhere than the front's: a monitor of its own. By annotation the path is the engine's too."""
+    for name, paths in (("keda", {"/metrics"}), ("trtllm", {"/metrics", "/prometheus/metrics"})):
+        monitors = [each for each in rendered("helm4", name) if each["kind"] == "PodMonitor"]
+        found = {}
+        for each in monitors:
+            (expression,) = each["spec"]["selector"]["matchExpressions"]
+            found[each["spec"]["podMetricsEndpoints"][0]["path"]] = set(expression["values"])
+        assert found.keys() == paths
+        assert sorted(part for parts in found.values() for part in parts) == ["engine", "front"]
+    plain = values(Case(stack="trtllm", wish={"engine_image": ""}, more=KEY))
+    annotated = template("helm4", plain).stdout
+    assert "prometheus.io/path: /prometheus/metrics" in annotated
 
 
 def test_the_batch_lane_has_no_draft() -> None:
@@ -61,7 +151,7 @@ def test_the_fronts_command_is_one_that_it_takes() -> None:
         assert context.params["from_zero"] == (name == "keda")
 
 
-@pytest.mark.parametrize("name", ["minimal", "cpu", "mig"])
+@pytest.mark.parametrize("name", ["minimal", "cpu", "mig", "sglang", "trtllm"])
 def test_the_front_reads_the_same_stack_as_serve(name: str, tmp_path: Path) -> None:
     """Large numbers included: what Helm wrote is loaded, and gives the settings that `serve` would have."""
     original = load_stack(HERE / "stacks" / f"{CASES[name].stack}.yaml")
@@ -114,7 +204,9 @@ def test_pods_have_few_rights(name: str) -> None:
 def test_engines_are_reached_by_front_and_prometheus_alone(name: str) -> None:
     """The policy selects the engines' pods, and its peers are the front's and a namespace."""
     policy = one(name, "NetworkPolicy", "llama-engines")["spec"]
-    engine = one(name, "Deployment", "llama-batch" if name in ("keda", "tenants") else "llama-engine")
+    engine = one(
+        name, "Deployment", "llama-batch" if name in ("keda", "tenants", "trtllm") else "llama-engine"
+    )
     labels = engine["spec"]["template"]["metadata"]["labels"]
     assert policy["podSelector"]["matchLabels"].items() <= labels.items()
     (rule,) = policy["ingress"]

@@ -65,6 +65,17 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
         "take a larger slice",
     ),
     ("mig", {"engines": {"engine": {"resources": {"count": 2}}}}, "slices have no links to one another"),
+    (
+        "trtllm",
+        {"networkPolicy": {"enabled": False}},
+        "asks for no key, and networkPolicy.enabled is false",
+    ),
+    (
+        "sglang",
+        {"argocd": {"gate": {"enabled": True, "image": "b:1", "referenceClaim": "r"}}},
+        "`outrider bench` starts vLLM alone",
+    ),
+    ("sglang", {"watching": {"positionZeroRate": 0.6}}, "reads vLLM's own counters"),
     # What types can say, Helm says: the place and what was expected.
     ("minimal", {"front": {"replicas": 0}}, "front"),
     ("minimal", {"frnt": {}}, "frnt"),

@@ -1,6 +1,7 @@
 """`outrider render` as a user meets it, the pair block behind it, and what is in the wheel."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from outrider.core.errors import OutriderError, RenderError, StackError
 from outrider.deploy.pair_block import pair_block
 from outrider.deploy.render import CHART, PROFILES, as_yaml, manifests, with_profiles
 from outrider.deploy.values import Wish, installed, values_of
+from outrider.engines.choose import engine_of
 from outrider.engines.vllm.adapter import VllmEngine
 from outrider.stack.facts import ModelFacts, facts_from_config
 from outrider.stack.find_facts import Found, Source
@@ -70,6 +72,28 @@ def test_what_check_refuses_is_not_rendered(tmp_path: Path) -> None:
     assert any(problem.rule == "memory" for problem in refused.value.problems)
 
 
+def test_what_the_engine_cannot_do_is_refused_with_the_rest(tmp_path: Path) -> None:
+    """All reasons at once, the engine's and check's."""
+    path = tmp_path / "stack.yaml"
+    text = LLAMA.read_text().replace("accelerator: h200", "accelerator: h200-mig-2g.35gb, name: sglang")
+    path.write_text(text.replace("method: eagle3", "method: p-eagle"))
+    with pytest.raises(StackError) as refused:
+        render(path, *COMMON)
+    assert {"engine-feature", "memory"} <= {problem.rule for problem in refused.value.problems}
+
+
+def test_a_given_image_and_version_of_another_engine() -> None:
+    """The image is the project's own of that version, unless one is given; that the version was not read is said."""
+    stack, said = load_stack(HERE / "stacks" / "sglang.yaml"), list[str]()
+    wish = Wish("f:1", "", version="0.5.21")
+    made: Any = values_of(stack, engine_of(stack), wish, Source(SHAPES, offline=True), said.append)
+    assert made["images"]["engine"] == "lmsysorg/sglang:v0.5.21"
+    assert any("of 0.5.23, not of 0.5.21" in line for line in said)
+    wish = Wish("f:1", "mine:1", version="0.5.21")
+    made = values_of(stack, engine_of(stack), wish, Source(SHAPES, offline=True), said.append)
+    assert made["images"]["engine"] == "mine:1"
+
+
 def test_slices_cannot_share_a_model(tmp_path: Path) -> None:
     """Tensor parallelism over MIG slices is refused with the reason."""
     text = (
@@ -79,7 +103,7 @@ def test_slices_cannot_share_a_model(tmp_path: Path) -> None:
     )
     stack = load_stack_text(text.replace("  chat_template: chat.jinja\n", ""), "mig")
     with pytest.raises(StackError) as refused:
-        values_of(stack, VllmEngine(), Wish(), Source(SHAPES, True, False), lambda line: None)
+        values_of(stack, VllmEngine(), Wish(), Source(SHAPES, offline=True), lambda line: None)
     assert "cannot be shared by MIG slices" in refused.value.problems[0].message
 
 
@@ -162,7 +186,7 @@ def test_a_hub_pair_is_pinned_with_all_its_hashes() -> None:
     served = ServedAcceptance("mine", 2, drafts=400, accepted=400, **counted)
     manifest = PairManifest(PairPart("t"), PairPart("d"), "eagle3", served=(served,))
     said: list[str] = []
-    block: Any = pair_block(stack, found, manifest, said.append)
+    block: Any = pair_block(stack, found, manifest, said.append, offline=False)
     contents = [{"commit": "1" * 40, "weights": "2" * 64}, {"commit": "3" * 40, "weights": "4" * 64}]
     assert block["hash"] == pair_id(*contents)
     assert [block[side]["revision"] for side in ("target", "draft")] == ["1" * 40, "3" * 40]
@@ -171,13 +195,58 @@ def test_a_hub_pair_is_pinned_with_all_its_hashes() -> None:
     assert said == []
 
 
-def test_a_hub_that_does_not_answer_is_said() -> None:
+NO_HUB = "http://127.0.0.1:9"  # the discard port: nobody answers
+
+
+def render_without_hub(*arguments: object) -> str:
+    """The command, and its error where it refuses, in a process of its own: the hub's address is read when it is imported."""
+    done = subprocess.run(
+        [sys.executable, "-m", "outrider", "render", *(str(one) for one in arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "HF_ENDPOINT": NO_HUB, "HF_HUB_OFFLINE": "0"},
+    )
+    return f"exit {done.returncode}\n{done.stderr}{done.stdout}"
+
+
+@pytest.mark.parametrize("facts", [(), ("--facts", str(SHAPES))])
+def test_without_a_hub_nothing_is_rendered(facts: tuple[str, ...], tmp_path: Path) -> None:
+    """Values that hold the pods to no pair are not written in silence: exit 11 as `check`, and the way out is named.
+
+    Facts of one's own do not change that: they have no commits and no hashes."""
+    out = tmp_path / "values.yaml"
+    said = render_without_hub(LLAMA, *facts, "-o", out)
+    assert said.startswith("exit 11\n"), said
+    assert "nothing was rendered" in said
+    assert "--offline" in said
+    assert not out.exists()
+
+
+def test_without_a_hub_what_check_refuses_is_still_refused_as_that(tmp_path: Path) -> None:
+    """A stack that cannot work is exit 10, whatever the hub does."""
+    path = tmp_path / "stack.yaml"
+    path.write_text(LLAMA.read_text().replace("accelerator: h200", "accelerator: h201"))
+    assert render_without_hub(path).startswith("exit 10\n")
+
+
+def test_offline_is_the_way_without_a_hub(tmp_path: Path) -> None:
+    """Asked for, it is rendered, and what the values lack is said."""
+    out = tmp_path / "values.yaml"
+    said = render_without_hub(LLAMA, "--offline", "--facts", SHAPES, "-o", out)
+    assert said.startswith("exit 0\n"), said
+    assert "files are not checked in the pod" in said
+    assert yaml.safe_load(out.read_text())["pair"]["target"]["revision"] == "1" * 40
+
+
+def test_a_side_that_no_hub_lists_is_said() -> None:
     """Unpinned and unchecked: both are told, and the block says so too."""
     stack = load_stack_text(
         "apiVersion: outrider/v1alpha1\ntarget: {model: a/t}\ndraft: {method: none}\n", "s"
     )
     said: list[str] = []
-    block: Any = pair_block(stack, Found(None, None), None, said.append)
+    block: Any = pair_block(stack, Found(None, None), None, said.append, offline=True)
     assert "not even pinned" in said[0]
     assert block["target"]["content"] == {"model": "a/t", "commit": "unpinned"}
     assert block["draft"]["content"] == {"method": "none"}
@@ -191,7 +260,7 @@ def test_a_folder_of_this_machine_becomes_the_pods(tmp_path: Path) -> None:
     stack = load_stack_text(
         f"apiVersion: outrider/v1alpha1\ntarget: {{model: {folder}}}\ndraft: {{method: ngram}}\n", "s"
     )
-    block: Any = pair_block(stack, Found(None, None), None, lambda line: None)
+    block: Any = pair_block(stack, Found(None, None), None, lambda line: None, offline=False)
     assert block["target"]["model"] == "/models/target"
     assert set(block["target"]["content"]) == {"config.json", "model.safetensors"}
     assert "secret-place" not in json.dumps(block)
@@ -231,7 +300,7 @@ def test_the_images_hold_what_the_core_needs() -> None:
     for line in re.findall(r"^ARG \w+_IMAGE=(.*)$", recipe, re.MULTILINE):
         assert re.search(r":v?\d+\.\d+\.\d+", line), f"{line} is not pinned"
     # the command is rendered for the version that the image has
-    assert f"vllm-openai:v{installed(load_stack(LLAMA), '').version}" in recipe
+    assert f"vllm-openai:v{installed(load_stack(LLAMA), VllmEngine(), '').version}" in recipe
 
 
 def test_the_chart_knows_every_member_of_a_key() -> None:

@@ -18,7 +18,7 @@ from outrider.cli.measuring import (
     show,
     wish_from,
 )
-from outrider.engines.vllm.adapter import VllmEngine
+from outrider.engines.choose import startable
 from outrider.measure.aiperf import AiperfRunner
 from outrider.stack.load import load_stack
 
@@ -52,7 +52,7 @@ def bench_command(stack: Path | None, out: Path | None, report_only: bool, **giv
         show(write_reports(folder), folder)
         return
     loaded = load_stack(stack)
-    engine = VllmEngine()
+    engine = startable(loaded)
     wish = checked(wish_from(given), loaded, engine)
     runner = AiperfRunner(engine.request_acceptance)
     prompt_sets = load_sets(given["sets"], given["data"], given["limit"])

@@ -110,9 +110,9 @@ def _judge_engine(stack: Stack) -> tuple[str, list[Problem]]:
 
     Nothing installed, or another device's build, is no reason to refuse here.
     """
-    from outrider.engines.vllm.adapter import VllmEngine  # noqa: PLC0415  # only after the stack itself is read
+    from outrider.engines.choose import engine_of  # noqa: PLC0415  # only after the stack itself is read
 
-    engine = VllmEngine()
+    engine = engine_of(stack)
     try:
         install = engine.find(stack)
     except EngineNotInstalled as error:

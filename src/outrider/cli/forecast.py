@@ -20,7 +20,7 @@ from outrider.bench.forecast import (
 )
 from outrider.bench.session import prepared
 from outrider.cli.measuring import as_option, checked, measure_options, progress_line, run_session, wish_from
-from outrider.engines.vllm.adapter import VllmEngine
+from outrider.engines.choose import startable
 from outrider.measure.aiperf import AiperfRunner
 from outrider.stack.load import load_stack
 
@@ -79,10 +79,10 @@ def forecast_command(
     """
     say = progress_line()
     loaded = load_stack(stack)
+    engine = startable(loaded)
     with as_option("--acceptance"):
         stated = read_stated(specs, loaded.draft.method, source)
     folder = out or Path(f"forecast-{loaded.name or loaded.served_name}")
-    engine = VllmEngine()
     runner = AiperfRunner(engine.request_acceptance)
     prompts = forecast_prompts(prompt_tokens, PROMPTS)
     wish = checked(wish_from(given), forecast_stack(loaded), engine)

@@ -18,8 +18,8 @@ from outrider.control.discovery import Discovery, Place, Served
 from outrider.control.governing import Speculation
 from outrider.control.scraping import EngineMetrics
 from outrider.control.upstreams import DraftInForce, UpstreamSet
+from outrider.engines.choose import engine_of
 from outrider.engines.sim.adapter import SimEngine
-from outrider.engines.vllm.adapter import VllmEngine
 from outrider.front import server
 from outrider.front.journal import Journal
 from outrider.front.settings import FrontSettings, settings_from
@@ -121,7 +121,7 @@ def front_command(
     settings = settings_from(loaded)
     server.refuse_open_door(settings)
     places = tuple(replace(place, draft="none") if place.lanes & set(plain) else place for place in places)
-    engine = SimEngine() if given["simulated"] else VllmEngine()
+    engine = SimEngine() if given["simulated"] else engine_of(loaded)
     # More than its share would wait inside the engine, where no queue wait is seen and no lane is known.
     share = -(-loaded.engine.max_running_requests // given["fronts"])
     served = Served(

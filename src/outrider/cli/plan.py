@@ -12,7 +12,7 @@ import click
 from outrider.cli.check import ANOTHER_DEVICE, elsewhere
 from outrider.core.errors import StackError
 from outrider.engines.base import LaunchPlan
-from outrider.engines.vllm.adapter import VllmEngine
+from outrider.engines.choose import engine_of
 from outrider.launch.prepare import planned_models
 from outrider.stack.load import read_stack, usable
 from outrider.stack.shapes import shaped
@@ -29,15 +29,16 @@ KEY_PLACEHOLDER = "choose-a-key"
     show_default=True,
     help="Port of the engine; `serve` takes a free one.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print argv, env, warnings and notes as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print argv, env, warnings, notes and files as JSON.")
 def plan_command(stack: Path | None, port: int, as_json: bool) -> None:
     """Print the exact engine command for STACK (the built-in one without a file); nothing is started.
 
-    Weights that `serve` would convert are named by the folder they get; `outrider weights` puts them there.
+    Weights that `serve` would convert are named by the folder they get; `outrider weights` puts them there. For SGLang and
+    TensorRT-LLM (`engine.name`) none need be installed: their flags are those of one version, read, never run here.
     """
     reading = read_stack(stack)
     loaded = shaped(usable(reading))
-    engine = VllmEngine()
+    engine = engine_of(loaded)
     install = engine.find(loaded)
     told = [one for one in map(elsewhere, engine.judge(loaded, install)) if one.rule == ANOTHER_DEVICE]
     if told and loaded.engine.device != "auto":
@@ -53,19 +54,25 @@ def plan_command(stack: Path | None, port: int, as_json: bool) -> None:
         click.echo(f"note: no request can have another draft than the stack's: {why}", err=True)
     if as_json:
         told_all = {"argv": plan.argv, "env": dict(plan.env), "warnings": warnings, "notes": dict(plan.notes)}
+        if plan.files:
+            told_all["files"] = dict(plan.files)
         click.echo(json.dumps(told_all, indent=2))
     else:
         click.echo(command_text(plan))
 
 
 def command_text(plan: LaunchPlan) -> str:
-    """The command as one can paste it into a shell: environment first, one flag a line."""
+    """The command as one can paste it into a shell: files that it names, environment, then one flag a line."""
     settings = [f"{name}={shlex.quote(value)}" for name, value in plan.env.items()]
-    lines = [" ".join([*settings, f"{plan.key_variable}={KEY_PLACEHOLDER}"])]
+    in_argv = f"$({plan.key_variable})"
+    if plan.key_variable and in_argv not in plan.argv:
+        settings.append(f"{plan.key_variable}={KEY_PLACEHOLDER}")
+    files = "".join(f"cat > {name} <<'END'\n{text}END\n" for name, text in plan.files.items())
+    lines = [" ".join(settings)] if settings else []
     words: list[str] = []
-    for argument in plan.argv:
+    for argument in (KEY_PLACEHOLDER if each == in_argv else each for each in plan.argv):
         if argument.startswith("--") and words:
             lines.append(" ".join(words))
             words = []
         words.append(shlex.quote(argument))
-    return " \\\n  ".join([*lines, " ".join(words)])
+    return files + " \\\n  ".join([*lines, " ".join(words)])

@@ -12,7 +12,7 @@ from outrider.core.files import put_whole
 from outrider.deploy.applicationset import applicationset
 from outrider.deploy.render import CHART, PROFILES, as_yaml, manifests, with_profiles
 from outrider.deploy.values import Wish, values_of
-from outrider.engines.vllm.adapter import VllmEngine
+from outrider.engines.choose import engine_of
 from outrider.stack.find_facts import Source
 from outrider.stack.load import load_stack
 from outrider.stack.shapes import shaped
@@ -74,7 +74,11 @@ def _chart(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:
     metavar="REPO_URL",
     help="Print an Argo CD ApplicationSet for this Git repository instead: envs/canary/values.yaml, then envs/prod/values.yaml.",
 )
-@click.option("--offline", is_flag=True, help="Ask no hub; what is not known then is not checked, and said.")
+@click.option(
+    "--offline",
+    is_flag=True,
+    help="Ask no hub. What only it knows is not in the values: commits of sides without a revision, hashes of files. It is said.",
+)
 @click.option(
     "--facts",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -101,7 +105,8 @@ def render_command(
       outrider render my-stack.yaml --front-image … --engine-image … -o values.yaml
       helm install llama "$(outrider render --chart)" -f values.yaml
 
-    A hub model without a revision is pinned to the commit that the hub has now, with the hashes of its files. Profiles:
+    A hub model without a revision is pinned to the commit that the hub has now, with the hashes of its files; a hub that does
+    not answer ends it with 11, as `check`. Profiles:
     keda or hpa (scaling), prometheus (alerts and dashboard), kueue (GPU quotas by lane), argocd (checked and gated syncs).
     docs/deploy.md leads from an empty cluster to a served pair.
     """
@@ -110,9 +115,9 @@ def render_command(
         _put(as_yaml(applicationset(release, repository, namespace)), out)
         return
     wish = Wish(given["front_image"], given["engine_image"], given["version"], given["split_lanes"])
-    source = Source(given["facts"], given["offline"], need_hub=False)
+    source = Source(given["facts"], given["offline"])
     loaded = load_stack(stack)
-    values = values_of(shaped(loaded), VllmEngine(), wish, source, _say)
+    values = values_of(shaped(loaded), engine_of(loaded), wish, source, _say)
     if not loaded.serve.keys:
         _say(
             "[keys] no `serve.keys`: the chart refuses to open the door without (outrider key new), or name keys.existingSecret"

@@ -24,7 +24,8 @@ from outrider.control.scraping import EngineMetrics
 from outrider.control.supervisor import Supervisor
 from outrider.control.upstreams import DraftInForce, UpstreamSet
 from outrider.core.errors import Problem, StackError
-from outrider.engines.vllm.adapter import VllmEngine
+from outrider.engines.base import Engine
+from outrider.engines.choose import startable
 from outrider.front import server
 from outrider.front.journal import Journal
 from outrider.front.settings import settings_from
@@ -91,7 +92,7 @@ def serve_command(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if words := made_up_words(loaded):
         _note(f"[forecast] {words}: step times are real, text and acceptance are not. Not a service.")
-    engine = VllmEngine()
+    engine = startable(loaded)
     prepared = (prepare if stack else prepare_built_in)(loaded, engine, _note)
     if prepared.manifest:
         _note(f"[pair] {summary(prepared.manifest)}")
@@ -196,7 +197,7 @@ def curl_command(url: str, stack: Stack) -> str:
 
 
 async def _serve(
-    prepared: Prepared, engine: VllmEngine, verbose: bool, record: Callable[[str], object] | None
+    prepared: Prepared, engine: Engine, verbose: bool, record: Callable[[str], object] | None
 ) -> None:
     stack = prepared.stack
     stopping = asyncio.Event()

@@ -17,7 +17,7 @@ import uvloop
 from outrider.cli.measuring import load_sets, progress_line
 from outrider.cli.training_screen import TrainingScreen
 from outrider.core.errors import TrainingError
-from outrider.engines.vllm.adapter import VllmEngine
+from outrider.engines.choose import startable
 from outrider.measure.prompts import PromptSet
 from outrider.measure.served_acceptance import ServedSettings
 from outrider.stack.load import load_stack
@@ -173,7 +173,8 @@ def train_command(stack: Path | None, **given: Any) -> None:
     `pip install 'outrider[train]'` beside the engine, or `make train-env`.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    loaded, engine, say = load_stack(stack), VllmEngine(), progress_line()
+    loaded, say = load_stack(stack), progress_line()
+    engine = startable(loaded)
     install = engine.find(loaded)
     if given["backend"] == "speculators" and given["until"] != "data":
         check_installed(install.python)

@@ -29,7 +29,7 @@ from outrider.cli.measuring import (
 )
 from outrider.core.errors import MeasurementError
 from outrider.core.files import put_whole
-from outrider.engines.vllm.adapter import VllmEngine
+from outrider.engines.choose import startable
 from outrider.measure.aiperf import AiperfRunner
 from outrider.stack.load import load_stack, load_stack_text
 from outrider.stack.models import Stack
@@ -121,7 +121,7 @@ def tune_command(
     document = read_run(run) if run is not None else None
     requests = requests_at(given["requests"], document) if document else None
     if document is None or not no_edges:  # to print what a run says, no engine is needed
-        checked(wish, loaded, VllmEngine())
+        checked(wish, loaded, startable(loaded))
     bench = None
     if document is None:
         bench = _Bench(loaded, given, folder, say)
@@ -216,7 +216,7 @@ class _Bench:
     """The benches of one tuning, each in a folder of its own, so that an interrupted one goes on."""
 
     def __init__(self, stack: Stack, given: dict[str, Any], folder: Path, say: Any) -> None:
-        self._engine = VllmEngine()
+        self._engine = startable(stack)
         self._runner = AiperfRunner(self._engine.request_acceptance)
         self._sets = load_sets(given["sets"], given["data"], given["limit"])
         self._folder, self._say = folder, say

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from outrider.engines.vllm.adapter import VllmEngine
+from outrider.engines.choose import engine_of
 from outrider.launch.placed import place_pair, read_expected
 from outrider.launch.prepare import resolved_draft, resolved_target
 from outrider.stack.load import load_stack
@@ -34,9 +34,9 @@ def weights_command(stack: Path | None, into: Path | None, expect: Path | None) 
     if expect and not into:
         raise click.UsageError("--expect goes with --into")
     if into:
-        place_pair(loaded, VllmEngine(), into, read_expected(expect) if expect else None, _say)
+        place_pair(loaded, engine_of(loaded), into, read_expected(expect) if expect else None, _say)
         return
-    python = VllmEngine().find(loaded).python
+    python = engine_of(loaded).find(loaded).python
     target = resolved_target(loaded, python, _say)
     click.echo(target)
     if draft := resolved_draft(loaded, target, python, _say):

@@ -118,7 +118,8 @@ class Discovery:
     async def _keep(self, host: str, place: Place) -> None:
         """One address, from when it appears to when it is gone."""
         served, name = self._served, f"{host}:{place.port}"
-        plan = LaunchPlan((), {}, f"[{host}]" if ":" in host else host, place.port, "", "/health", "/metrics")
+        shown = f"[{host}]" if ":" in host else host
+        plan = LaunchPlan((), {}, shown, place.port, "", "/health", served.engine.metrics_path)
         upstream = Upstream(
             name, host, place.port, served.concurrency, served.key, lanes=place.lanes, draft=place.draft
         )

@@ -20,6 +20,10 @@ from outrider.stack.weights import kind_of
 
 MODELS = "/models"
 """Where a pod's engine finds its weights, as ``target`` and ``draft``."""
+WITHOUT_HUB = (
+    "Render again when it answers (HF_ENDPOINT names a mirror). With --offline it is rendered without it: the pods compare no "
+    "files then, and a side without a revision is held to none."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +42,24 @@ class Half:
 
 
 def pair_block(
-    stack: Stack, found: Found, manifest: PairManifest | None, note: Callable[[str], None]
+    stack: Stack, found: Found, manifest: PairManifest | None, note: Callable[[str], None], offline: bool
 ) -> dict[str, object]:
     """The block `pair` of the values. `found`: the facts of both sides, of which hub listings give commits and hashes.
 
-    Raises WeightsError: a half on this machine cannot be hashed.
+    `offline`: a half that no hub lists now is taken as it is named, which `note` is told.
+
+    Raises WeightsError: a half on this machine cannot be hashed, or the hub does not list one and it is not `offline`.
     """
     target = _half(
         "target",
         Reference(stack.target.model, stack.target.revision, stack.target.sha256),
         found.target,
         note,
+        offline,
     )
     draft = stack.draft
     if draft.method in METHODS_WITH_WEIGHTS and draft.model:
-        other = _half("draft", Reference(draft.model, draft.revision), found.draft, note)
+        other = _half("draft", Reference(draft.model, draft.revision), found.draft, note, offline)
     else:
         other = Half("", content={"method": draft.method})
     block: dict[str, object] = {
@@ -70,7 +77,9 @@ def pair_block(
     return block
 
 
-def _half(side: str, reference: Reference, facts: ModelFacts | None, note: Callable[[str], None]) -> Half:
+def _half(
+    side: str, reference: Reference, facts: ModelFacts | None, note: Callable[[str], None], offline: bool
+) -> Half:
     kind = kind_of(reference.model)
     if kind != "hub":
         content = part_of(reference, Digester(lambda message: note(f"[weights] {message}"))).content
@@ -80,12 +89,15 @@ def _half(side: str, reference: Reference, facts: ModelFacts | None, note: Calla
     if facts and facts.files and facts.commit:
         return Half(reference.model, facts.commit, "", hub_content(facts.commit, facts.files))
     try:
-        content = part_of(reference, Digester(lambda message: note(f"[weights] {message}"))).content
+        digester = Digester(lambda message: note(f"[weights] {message}"))
+        content = part_of(reference, digester, offline=offline).content
         return Half(reference.model, content.get(COMMIT, ""), "", content)
-    except WeightsError:
+    except WeightsError as error:
+        if not offline:
+            raise WeightsError(f"nothing was rendered: {error}", hint=WITHOUT_HUB) from error
         pin = reference.revision or ""
         note(
-            f"[pair] {side}: the hub does not list {reference.model} now, so its files are not checked in the pod"
+            f"[pair] {side}: no hub lists {reference.model} now, so its files are not checked in the pod"
             + ("" if pin else ", and without a revision it is not even pinned")
         )
         return Half(reference.model, pin, "", {"model": reference.model, COMMIT: pin or "unpinned"})

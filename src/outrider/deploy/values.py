@@ -7,16 +7,16 @@ adapter's own launch plans, with the pod's address and the weights' place in the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from outrider.core.errors import Problem, StackError
-from outrider.deploy.pair_block import MODELS, pair_block
+from outrider.core.errors import Problem, StackError, WeightsError
+from outrider.deploy.pair_block import MODELS, WITHOUT_HUB, pair_block
 from outrider.deploy.scaling_policy import running_target
 from outrider.engines.base import Engine, Install, LaunchPlan, ResolvedModels
 from outrider.engines.vllm import versions
 from outrider.stack.accelerators import GIB, find_accelerator
-from outrider.stack.find_facts import Source, find_both
+from outrider.stack.find_facts import UNREACHABLE, Source, find_both
 from outrider.stack.memory import DEFAULT_MEMORY_FRACTION, Budget
 from outrider.stack.models import METHODS_WITH_WEIGHTS, Draft, Stack
 from outrider.stack.preflight import Examination, examine
@@ -25,6 +25,8 @@ POD_ADDRESS = "0.0.0.0"  # noqa: S104  (a pod's own; the NetworkPolicy says who 
 PORT = 8000
 FILES = "/etc/outrider/engine"
 TEMPLATE = "chat_template.jinja"
+# What the engine's own project publishes, by its version; vLLM's image holds Outrider's plugin, so that one is built.
+STOCK_IMAGES = {"sglang": "lmsysorg/sglang:v{}", "tensorrt-llm": "nvcr.io/nvidia/tensorrt-llm/release:{}"}
 BATCH_WAIT_MS = 60_000
 """Queue wait that scales the batch lane up: nobody waits for it, so a minute is soon enough."""
 
@@ -48,15 +50,16 @@ def values_of(
     Raises:
         StackError: it cannot work or does not fit, with every reason.
         EngineError: that engine version cannot do it.
-        WeightsError: weights on this machine cannot be hashed.
+        WeightsError: the hub does not say what the pair is, and `source` is not offline; or files here cannot be hashed.
     """
     found = examine(stack, source)
-    _refuse(found, note)
-    install = installed(stack, wish.version)
+    install = installed(stack, engine, wish.version)
+    _refuse(found, engine.judge(stack, install), note)
+    stock = STOCK_IMAGES.get(stack.engine.name, "").format(install.version)
     values = {
-        "images": {"front": wish.front_image, "engine": wish.engine_image},
+        "images": {"front": wish.front_image, "engine": wish.engine_image or stock},
         "stack": stack_block(stack),
-        "pair": pair_block(stack, find_both(stack, source), found.manifest, note),
+        "pair": pair_block(stack, find_both(stack, source), found.manifest, note, source.offline),
         "engines": _engines(stack, engine, install, wish, found.budget, note),
         "drain": {"streamSeconds": int(stack.serve.drain_timeout_s)},
         "startSeconds": int(stack.engine.start_timeout_s),
@@ -74,8 +77,11 @@ def values_of(
     return values
 
 
-def installed(stack: Stack, version: str) -> Install:
+def installed(stack: Stack, engine: Engine, version: str) -> Install:
     """The engine as it is in the image: nothing here is asked."""
+    if stack.engine.name != "vllm":
+        read = engine.find(stack)
+        return replace(read, version=version or read.version, python="python3")
     device = "cpu" if stack.engine.device == "cpu" else "cuda"
     return Install(
         version or f"{versions.dotted(versions.TRIED[device])}.0",
@@ -105,13 +111,19 @@ def stack_block(stack: Stack) -> dict[str, object]:
     return {name: part for name, part in whole.items() if part or name == "target"}
 
 
-def _refuse(found: Examination, note: Callable[[str], None]) -> None:
-    refused = tuple(one for one in found.problems if one.severity == "error")
+def _refuse(found: Examination, judged: Sequence[Problem], note: Callable[[str], None]) -> None:
+    """`judged`: the engine's side; its warnings are the launch plan's and told with it."""
+    refused = tuple(
+        one for one in (*judged, *found.problems) if one.severity == "error" and one.rule != UNREACHABLE
+    )
     for problem in found.problems:
         if problem.severity == "warning":
             note(problem.render())
     if refused:
         raise StackError("This stack cannot be deployed; nothing was rendered.", refused)
+    for problem in found.problems:
+        if problem.rule == UNREACHABLE and problem.severity == "error":
+            raise WeightsError(f"nothing was rendered: {problem.message}", hint=WITHOUT_HUB)
 
 
 def _engines(
@@ -188,7 +200,9 @@ def pod_plan(stack: Stack, engine: Engine, install: Install) -> tuple[LaunchPlan
     )
     drafted = stack.draft.method in METHODS_WITH_WEIGHTS
     models = ResolvedModels(f"{MODELS}/target", None, f"{MODELS}/draft" if drafted else None)
-    return engine.plan(inside, install, models, PORT, POD_ADDRESS), files
+    plan = engine.plan(inside, install, models, PORT, POD_ADDRESS)
+    argv = (f"{FILES}/{each}" if each in plan.files else each for each in plan.argv)
+    return replace(plan, argv=tuple(argv)), files | dict(plan.files)
 
 
 def _resources(stack: Stack, budget: Budget | None) -> dict[str, object]:

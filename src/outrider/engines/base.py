@@ -48,7 +48,9 @@ class LaunchPlan:
     """Everything needed to start the engine, and nothing secret.
 
     `argv` is the exact command, `env` what is set beside the inherited environment. The launch key is not part of it:
-    `launch` passes it by the environment variable `key_variable`. `warnings` are for the user. `drafts` are what a request can be
+    `launch` passes it by the environment variable `key_variable` ('': the engine asks for none); where an engine takes its key as
+    a flag, ``$(KEY_VARIABLE)`` stands there, as Kubernetes writes it. `files` (name -> text): what `argv` names, in the folder
+    that it is started in. `warnings` are for the user. `drafts` are what a request can be
     stamped with, the stack's first; none: all requests have the stack's, and ``notes["drafts"]`` says why.
     """
 
@@ -62,6 +64,7 @@ class LaunchPlan:
     warnings: tuple[Problem, ...] = ()
     drafts: tuple[str, ...] = ()
     notes: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def base_url(self) -> str:
@@ -83,9 +86,13 @@ class RequestAcceptance:
 
 
 class Engine(Protocol):
-    """What an adapter does. All methods are pure except `find`, which reads package metadata."""
+    """What an adapter does. All methods are pure except `find`, which reads package metadata.
+
+    `name` as in the stack; `metrics_path` where the engine's Prometheus page is.
+    """
 
     name: str
+    metrics_path: str
 
     def find(self, stack: Stack) -> Install:
         """The installed engine. Raises EngineNotInstalled."""

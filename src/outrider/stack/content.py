@@ -50,8 +50,15 @@ def is_identity(name: str) -> bool:
     return name in IDENTITY_FILES or (name.endswith(".safetensors") and "/" not in name)
 
 
-def part_of(reference: Reference, digester: Digester, like: Mapping[str, str] | None = None) -> PairPart:
-    """One side of a pair as its bytes are now. `like`: content ids to compare with, so that files get ids of the same kind.
+def part_of(
+    reference: Reference,
+    digester: Digester,
+    like: Mapping[str, str] | None = None,
+    *,
+    offline: bool = False,
+) -> PairPart:
+    """One side of a pair as its bytes are now. `like`: content ids to compare with, so that files get ids of the same kind;
+    `offline`: no hub is asked.
 
     Raises:
         WeightsError: it is not there, damaged, or the hub does not tell and has it not in its local cache.
@@ -61,7 +68,7 @@ def part_of(reference: Reference, digester: Digester, like: Mapping[str, str] | 
         return PairPart(reference.spoken, {WHEEL: reference.sha256} if reference.sha256 else {})
     try:
         if kind == "hub":
-            return PairPart(reference.spoken, _of_hub(reference, digester, like or {}))
+            return PairPart(reference.spoken, _of_hub(reference, digester, like or {}, offline))
         if kind == "gguf":
             path = Path(reference.model).expanduser()
             (digest,) = digester.of_files([path])
@@ -125,13 +132,15 @@ def _identity_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_file() and is_identity(path.name))
 
 
-def _of_hub(reference: Reference, digester: Digester, like: Mapping[str, str]) -> dict[str, str]:
+def _of_hub(
+    reference: Reference, digester: Digester, like: Mapping[str, str], offline: bool
+) -> dict[str, str]:
     """As the hub lists it; where none is asked or answers, as the snapshot in the local hub cache is."""
     # httpx and huggingface_hub take 0.3 s to import
     from outrider.stack.hub import is_offline, list_files, snapshot_folder  # noqa: PLC0415
 
     try:
-        if not is_offline():
+        if not (offline or is_offline()):
             listing = list_files(reference.model, reference.revision)
             return hub_content(listing.commit, listing.files)
         unreachable = HubError(f"{reference.model} is not in the local hub cache, and no hub is asked")

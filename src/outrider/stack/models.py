@@ -109,7 +109,10 @@ class Draft(_Strict):
 class Engine(_Strict):
     """What runs the pair."""
 
-    name: Literal["vllm"] = Field("vllm", description="The engine; vLLM today.")
+    name: Literal["vllm", "sglang", "tensorrt-llm"] = Field(
+        "vllm",
+        description="The engine. Of `sglang` and `tensorrt-llm` the command is planned and rendered: never run here.",
+    )
     python: str | None = Field(
         None, description="Python of the environment that has the engine; default: this one's."
     )

@@ -45,6 +45,12 @@ class Unstamped(SimEngine):
         return {}
 
 
+class Elsewhere(SimEngine):
+    """An engine whose page of metrics is not where most have it, as TensorRT-LLM's; this one has none there."""
+
+    metrics_path = "/prometheus/metrics"
+
+
 class Bed:
     """A discovery, what it said, and names that resolve as a test says."""
 
@@ -206,3 +212,17 @@ def test_a_name_without_addresses_is_nobody(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(socket.gaierror):
         asyncio.run(resolve(socket.EAI_AGAIN))
     assert "127.0.0.1" in asyncio.run(addresses("localhost", 8000))  # type: ignore[arg-type]
+
+
+def test_metrics_are_read_where_the_engine_has_them() -> None:
+    """The adapter says where."""
+
+    async def life() -> None:
+        async with engine() as (port, _):
+            bed = Bed(port, adapter=Elsewhere())
+            bed.found.start()
+            await until(lambda: any("/prometheus/metrics" in line for line in bed.said))
+            assert bed.ready == []
+            await bed.found.stop()
+
+    asyncio.run(life())

@@ -23,6 +23,7 @@ class SimEngine:
     """Implements `outrider.engines.base.Engine` for `outrider.engines.sim.server`."""
 
     name = "sim"
+    metrics_path = "/metrics"
 
     def find(self, stack: Stack) -> Install:
         """Always here: it is part of Outrider."""
@@ -49,7 +50,7 @@ class SimEngine:
             port=port,
             key_variable="OUTRIDER_SIM_KEY",
             health_path="/health",
-            metrics_path="/metrics",
+            metrics_path=self.metrics_path,
         )
 
     def stamp(self, draft: str) -> Mapping[str, object]:

@@ -24,6 +24,7 @@ class VllmEngine:
     """Implements `outrider.engines.base.Engine`."""
 
     name = "vllm"
+    metrics_path = "/metrics"
 
     def find(self, stack: Stack) -> Install:
         """The vLLM of `engine.python`, else of this environment. Raises EngineNotInstalled."""

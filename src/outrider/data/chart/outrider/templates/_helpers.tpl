@@ -85,6 +85,16 @@ securityContext:
 {{- add .Values.drain.preStopSeconds .Values.drain.streamSeconds .Values.drain.marginSeconds -}}
 {{- end -}}
 
+{{/* The engine as the stack names it. */}}
+{{- define "outrider.engineName" -}}
+{{- get (get .Values.stack "engine" | default dict) "name" | default "vllm" -}}
+{{- end -}}
+
+{{/* Outrider is in vLLM's image, which is built from this project's Dockerfile; beside another engine the front's fetches. */}}
+{{- define "outrider.weightsImage" -}}
+{{- ternary .Values.images.engine .Values.images.front (eq (include "outrider.engineName" .) "vllm") -}}
+{{- end -}}
+
 {{/* The volume `models` of a pod that loads the pair. */}}
 {{- define "outrider.modelsVolume" -}}
 - name: models
