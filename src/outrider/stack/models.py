@@ -135,7 +135,7 @@ class Engine(_Strict):
     kv_cache_gib: float | None = Field(
         None,
         gt=0,
-        description="KV cache on an accelerator, GiB, in place of all that `memory_fraction` leaves: for one that other work shares.",
+        description="KV cache on an accelerator, GiB, in place of all that `memory_fraction` leaves: for a shared one.",
     )
     cpu_kv_cache_gib: float | None = Field(None, gt=0, description="KV cache on CPU, GiB; default 1.")
     max_running_requests: int = Field(

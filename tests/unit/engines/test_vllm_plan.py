@@ -67,9 +67,7 @@ def test_whole_command_of_the_embedded_kind() -> None:
 
 def test_a_shared_accelerator_gets_its_share_and_its_cache() -> None:
     """Both flags: vLLM looks at the share when it starts and takes the cache as it is named."""
-    plan = VllmEngine().plan(
-        stack(engine={"memory_fraction": 0.2, "kv_cache_gib": 16}), CUDA, FOLDER, 1
-    )
+    plan = VllmEngine().plan(stack(engine={"memory_fraction": 0.2, "kv_cache_gib": 16}), CUDA, FOLDER, 1)
     assert (value(plan, "--gpu-memory-utilization"), value(plan, "--kv-cache-memory-bytes")) == (
         "0.2",
         str(2**34),
