@@ -21,14 +21,18 @@ run() {  # NAME STACK OPTIONS…: one `outrider train`, its words in NAME.log
   return $status
 }
 
+again() {  # once more after a failure: it goes on from its last checkpoint, a minute old
+  run "$@" || run "$@"
+}
+
 chain() {  # PREFIX STACK CONVERSATIONS TOKENS MINUTES K-OF-EAGLE3 SETS…: data, then both heads beside each other
   local prefix=$1 stack=$2 conversations=$3 tokens=$4 minutes=$5 length=$6
   shift 6
   local eagle3=(--method eagle3 --conversations "$conversations" --answer-tokens "$tokens" --minutes "$minutes" --draft-length "$length" "$@")
   local parallel=(--method p-eagle --rows-of "$runs/$prefix-eagle3" --minutes "$minutes" --draft-length 5 "$@")
   run "$prefix-eagle3" "$stack" "${eagle3[@]}" --until data || { touch "$runs/$prefix.failed"; return 1; }
-  run "$prefix-eagle3" "$stack" "${eagle3[@]}" &
-  run "$prefix-p-eagle" "$stack" "${parallel[@]}" &
+  again "$prefix-eagle3" "$stack" "${eagle3[@]}" &
+  again "$prefix-p-eagle" "$stack" "${parallel[@]}" &
   wait
   touch "$runs/$prefix.done"
 }

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # What a GPU machine without a network needs, as parts that can be carried one by one: wheels for Python 3.12 on x86-64 Linux,
 # the prompt sets, and any GGUF files.
-#   pack.sh OUT_DIR DATA_DIR [NAME=FILE.gguf …]      PART_BYTES=63000000
+#   pack.sh OUT_DIR DATA_DIR [NAME=FILE.gguf …]      PART_BYTES=60000000
 # OUT_DIR/kit/p00 … and OUT_DIR/NAME/p00 … hold one file `part` each; setup.sh and models.sh put them together again.
 set -euo pipefail
 out=$1 data=$2
 shift 2
 here=$(cd "$(dirname "$0")" && pwd)
-bytes=${PART_BYTES:-63000000}
+bytes=${PART_BYTES:-60000000}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 platforms=()

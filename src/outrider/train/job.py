@@ -139,7 +139,7 @@ class TrainJob(BaseModel):
     cache_features: bool | None = Field(
         None,
         description="Keep the target's states of each row after their first use (8 × hidden size bytes a token, on the "
-        "device); default: if they fit into half of the free memory and there is a second epoch.",
+        "device); default: if they fit into 70 % of the free memory and there is a second epoch.",
     )
     checkpoint_every_s: float = Field(60.0, ge=0, description="Seconds between checkpoints; 0: each step.")
     progress_every_s: float = Field(2.0, ge=0, description="Seconds between progress events; 0: each step.")

@@ -26,7 +26,6 @@ from outrider.stack.manifest import ServedAcceptance
 from outrider.stack.models import Draft, Stack
 from outrider.stack.policy import Policy
 from outrider.stack.weights import kind_of
-from outrider.stack.weights_cache import cache_folder
 from outrider.train.answers import write_answers
 from outrider.train.events import TrainerEvent
 from outrider.train.generation import EngineAccess
@@ -39,6 +38,7 @@ from outrider.train.wish import Wish, keep_record
 FLOOR = 1.05
 """A head of which the engine accepts less (AL, the bonus token included) is broken: hardly anything it says is right."""
 SERVED = "served.json"
+ENGINE_LOG = "engine.log"
 PROMPTS, ROWS = "prompts.jsonl", "rows.jsonl"
 AT_ONCE: Mapping[str, int] = {"cpu": 16, "cuda": 1024}
 API_SERVERS: Mapping[str, int] = {"cpu": 1, "cuda": 4}
@@ -97,7 +97,7 @@ async def make_data(stack: Stack, engine: Engine, wish: Wish, listener: Listener
     device = engine.find(stack).device
     at_once = wish.concurrency or AT_ONCE[device]
     prepared = prepare(undrafted(stack, at_once, API_SERVERS[device]), engine, listener.note)
-    async with _running(prepared, engine, listener) as running:
+    async with _running(prepared, engine, wish, listener) as running:
         access = EngineAccess(running.url, running.key, running.model, at_once)
         written = await write_prompts(
             access, wish.conversations, prompts, wish.prompts, lambda *at: listener.progress("prompts", *at)
@@ -153,7 +153,7 @@ async def measure_head(
         return kept
     prepared = prepare(drafted(stack, wish), engine, listener.note)
     found: list[Served] = []
-    async with _running(prepared, engine, listener) as running:
+    async with _running(prepared, engine, wish, listener) as running:
         for prompts in wish.sets:
             found.append(
                 await served_acceptance(
@@ -215,10 +215,10 @@ def undrafted(stack: Stack, at_once: int | None = None, api_servers: int = 1) ->
 
 
 def _running(
-    prepared: Prepared, engine: Engine, listener: Listener
+    prepared: Prepared, engine: Engine, wish: Wish, listener: Listener
 ) -> AbstractAsyncContextManager[RunningEngine]:
-    log = cache_folder() / "logs" / "engine-train.log"
-    return running_engine(job_of(prepared, engine, log), lambda line: listener.note(f"[engine] {line}"))
+    job = job_of(prepared, engine, wish.work / ENGINE_LOG)
+    return running_engine(job, lambda line: listener.note(f"[engine] {line}"))
 
 
 def _served_progress(listener: Listener, name: str) -> Callable[[int, int], None]:

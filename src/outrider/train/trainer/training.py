@@ -28,7 +28,7 @@ from outrider.train.trainer.optimizer import build_optimizers
 from outrider.train.trainer.target import FeatureStore, Target, feature_bytes, tokenizer_sizes
 from outrider.train.vocabulary import choose_mask_token, choose_vocabulary
 
-CACHE_SHARE = 0.5  # of the free memory, at most
+CACHE_SHARE = 0.7  # of the free memory, at most
 VERSIONS = ("torch", "transformers", "speculators", "safetensors", "numpy", "triton")
 _KERNELS = {
     "auto": [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH],
