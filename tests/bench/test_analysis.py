@@ -13,6 +13,7 @@ import pytest
 from outrider.bench.analysis import analyse
 from outrider.bench.answers import TARGET, answers
 from outrider.bench.document import (
+    Acceptance,
     Answer,
     Crossover,
     Interval,
@@ -152,6 +153,20 @@ def test_target_tail_and_degradation_are_answered() -> None:
     assert (tail.values["e2e_ms.p99@64"] or 0) > 0
     assert "draft tokens rejected" in tail.text
     assert "eagle3-k3 costs on chat (AL 1.5" in answer(document, "degrades/eagle3-k3").text
+
+
+def test_a_draft_for_a_few_steps_is_judged_by_all_of_them() -> None:
+    """N-grams that hit in a tenth of the steps earn little there, however many tokens of each hit are accepted."""
+    few = Acceptance(rate=0.9, length=3.7, tokens_per_step=1.27, draft_coverage=0.1)
+    every = Acceptance(rate=0.5, length=2.5, tokens_per_step=2.5, draft_coverage=1.0)
+    rows = [
+        NaturalEnd(arm="eagle3-k3", prompt_set=name, state="ok", acceptance=one)
+        for name, one in (("chat", few), ("code", every))
+    ]
+    document = analysed().model_copy(update={"natural_end": rows})
+    found = {one.id: one for one in answers(document)}["degrades/eagle3-k3"]
+    assert "chat (tokens per step 1.27 against 2.50 on code" in found.text
+    assert found.values["tokens per step chat"] == 1.27
 
 
 def test_costs_are_of_the_same_mix() -> None:

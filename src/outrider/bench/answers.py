@@ -16,6 +16,7 @@ from outrider.bench.document import (
     LatencyDifference,
     RunDocument,
 )
+from outrider.bench.figures import COVERED
 from outrider.bench.recommend import recommendations
 from outrider.bench.steps import pooled_acceptance
 from outrider.bench.words import (
@@ -127,12 +128,26 @@ def _cells(document: RunDocument, arm: str, prompt_set: str) -> list[Acceptance]
     ]
 
 
-def _natural_length(document: RunDocument, arm: str, prompt_set: str) -> float | None:
-    """AL of answers to their natural end, where measured: past it, a forced text repeats itself and drafts too well."""
+def _natural(document: RunDocument, arm: str, prompt_set: str) -> Acceptance | None:
+    """Of answers to their natural end, where measured: past it, a forced text repeats itself and drafts too well."""
     rows = [
         row for row in document.natural_end if (row.arm, row.prompt_set, row.state) == (arm, prompt_set, "ok")
     ]
-    return rows[0].acceptance.length if rows else None
+    return rows[0].acceptance if rows else None
+
+
+def _natural_length(document: RunDocument, arm: str, prompt_set: str) -> float | None:
+    found = _natural(document, arm, prompt_set)
+    return found.length if found else None
+
+
+def _earned(drafts: Acceptance) -> tuple[float, str] | None:
+    """Tokens that a step brought and what they are called: AL, or tokens per step where many steps have no draft."""
+    if drafts.length is None:
+        return None
+    if drafts.tokens_per_step and drafts.draft_coverage is not None and drafts.draft_coverage < COVERED:
+        return drafts.tokens_per_step, "tokens per step"
+    return drafts.length, "AL"
 
 
 def _rejected(document: RunDocument, arm: str, prompt_set: str) -> float | None:
@@ -143,12 +158,13 @@ def _rejected(document: RunDocument, arm: str, prompt_set: str) -> float | None:
 def _degrades(document: RunDocument, arm: str) -> Answer | None:
     """The prompt sets on which a draft is worth less: AL - 1 much lower than on its best set, or slower than no draft."""
     lengths: dict[str, float] = {}
+    called: dict[str, str] = {}
     for prompts in sets(document):
-        length = _natural_length(document, arm, prompts)
-        if length is None:
-            length = pooled_acceptance(_cells(document, arm, prompts)).length
-        if length is not None:
-            lengths[prompts] = length
+        natural = _natural(document, arm, prompts)
+        earned = _earned(natural) if natural else None
+        earned = earned or _earned(pooled_acceptance(_cells(document, arm, prompts)))
+        if earned is not None:
+            lengths[prompts], called[prompts] = earned
     slow = {
         prompts: [one for one in speedups(document, arm, prompts) if one.ratio.value < 1]
         for prompts in sets(document)
@@ -157,11 +173,11 @@ def _degrades(document: RunDocument, arm: str) -> Answer | None:
         return None
     best = max(lengths, key=lambda name: lengths[name], default="")
     parts, lost = [], []
-    values = {f"AL {name}": length for name, length in lengths.items()}
+    values = {f"{called[name]} {name}": length for name, length in lengths.items()}
     for prompts in sets(document):
         why = []
         if prompts in lengths and lengths[prompts] - 1 < _DEGRADED * (lengths[best] - 1):
-            why.append(f"AL {lengths[prompts]:.2f} against {lengths[best]:.2f} on {best}")
+            why.append(f"{called[prompts]} {lengths[prompts]:.2f} against {lengths[best]:.2f} on {best}")
         if slow[prompts]:
             loads = ratios_at([(one.concurrency, one.ratio.value) for one in slow[prompts]])
             sure = [one for one in slow[prompts] if one.steady and proven(one.ratio, 1.0)]

@@ -28,7 +28,7 @@ NO_OUTPUT = "no-output"
 CLOCK = "clock-jumped"
 _SAME_MOMENT_S = 1e-3  # generators round their moments; more than this backwards is a clock that jumped
 _COARSE = 1.5  # a chunk that holds this many times the tokens a step can make is not one step
-_COVERED = 0.95  # drafts in fewer steps than this: AL says more than the arm earned
+COVERED = 0.95  # drafts in fewer steps than this: AL says more than the arm earned
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ def _warnings(
     found = [warning for trial in trials for warning in trial.data.load.warnings]
     if coarse:
         found.append(coarse)
-    if drafts.draft_coverage is not None and drafts.draft_coverage < _COVERED and drafts.tokens_per_step:
+    if drafts.draft_coverage is not None and drafts.draft_coverage < COVERED and drafts.tokens_per_step:
         found.append(
             f"AL {drafts.length:.2f} counts only steps with a draft ({drafts.draft_coverage:.0%} of all); "
             f"tokens per step {drafts.tokens_per_step:.2f} is what the arm earned"

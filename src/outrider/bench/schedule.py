@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 
 from outrider.bench.document import BASELINE, Interval, RunDocument, Speedup
 from outrider.bench.recommend import pays
@@ -214,24 +214,29 @@ def best_method(
 ) -> tuple[str, str]:
     """The arm for a lane and why: largest sure speed-up over the lane's prompt sets and loads; (``none``, why) if none pays.
 
-    Interactive lane: `at_most` its usual load, small batches; batch lane: all loads. An arm is judged by its worst load and set.
+    Interactive lane: `at_most` its usual load, small batches; batch lane: all loads. An arm is judged by its worst load and set;
+    one with a cell that failed where another stands is not judged: its worst may be there.
     """
     wanted = set(prompt_sets or [one.name for one in document.prompt_sets])
-    judged: dict[str, list[Speedup]] = {}
-    loads: set[int] = set()
-    for arm in document.arms:
-        if arm.name == BASELINE:
-            continue
-        mine = [
+    measured: dict[str, list[Speedup]] = {
+        arm.name: [
             one
             for one in document.speedups
             if one.arm == arm.name
             and one.prompt_set in wanted
             and (at_most is None or one.concurrency <= at_most)
         ]
-        loads |= {one.concurrency for one in mine}
-        if mine and {one.prompt_set for one in mine} == wanted and all(pays(one.ratio) for one in mine):
-            judged[arm.name] = mine
+        for arm in document.arms
+        if arm.name != BASELINE
+    }
+    loads = {one.concurrency for mine in measured.values() for one in mine}
+    cells = set(product(wanted, loads))
+    whole = {
+        name: mine
+        for name, mine in measured.items()
+        if mine and {(one.prompt_set, one.concurrency) for one in mine} == cells
+    }
+    judged = {name: mine for name, mine in whole.items() if all(pays(one.ratio) for one in mine)}
     names = ", ".join(sorted(wanted))
     if not loads:
         return (
@@ -240,11 +245,11 @@ def best_method(
         )
     load = f"at {_loads(loads)}, the loads measured{f' up to {at_most}' if at_most else ''}"
     if not judged:
-        return NO_DRAFT, f"no arm surely pays {load}, on {names}"
+        holes = sorted(name for name, mine in measured.items() if mine and name not in whole)
+        partly = f"; not measured everywhere: {', '.join(holes)}" if holes else ""
+        return NO_DRAFT, f"no arm surely pays {load}, on {names}{partly}"
     worst = {name: min(mine, key=lambda one: one.ratio.value) for name, mine in judged.items()}
     best = max(worst, key=lambda name: worst[name].ratio.value)
-    here = {one.concurrency for one in judged[best]}
-    load = f"at {_loads(here)}, the loads measured{f' up to {at_most}' if at_most else ''}"
     return best, f"{best} makes at least {with_interval(worst[best].ratio)} the tok/s of no draft {load}"
 
 
