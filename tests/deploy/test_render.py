@@ -140,13 +140,14 @@ def test_every_profile_is_a_choice_and_every_choice_a_profile() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["1e5", "0x1f", "1_000", "12", "-1", ".5", "0o7", "yes", "null", "a: b", "two\nlines\n", "é"]
+    "text",
+    ["1e5", "0x1f", "1_000", "12", "-1", ".5", "0o7", "yes", "y", "N", "null", "a: b", "two\nlines\n", "é"],
 )
 def test_no_reader_takes_a_text_for_something_else(text: str) -> None:
     """Also a YAML reader that knows more numbers than ours: such texts are quoted."""
     written = as_yaml({"key": text})
     assert yaml.safe_load(written) == {"key": text}
-    if re.match(r"[-+.0-9]", text) and re.search(r"\d", text):
+    if text in "yN" or (re.match(r"[-+.0-9]", text) and re.search(r"\d", text)):
         assert written == f"key: '{text}'\n"
 
 
