@@ -234,6 +234,7 @@ def _resources(stack: Stack, budget: Budget | None) -> dict[str, object]:
         asked["gpu"] = f"nvidia.com/mig-{found.name.partition('-mig-')[2]}"
     if budget:
         fraction = stack.engine.memory_fraction or DEFAULT_MEMORY_FRACTION
-        used = sum(line.size_bytes for line in budget.lines if line.size_bytes > 0) - budget.kv_room_bytes
-        asked["neededGiB"] = round((used + budget.request_bytes) / fraction / GIB, 2)
+        used = -sum(line.size_bytes for line in budget.lines if line.size_bytes < 0)
+        cache = 0 if stack.engine.kv_cache_gib else budget.request_bytes  # a named one is among the lines
+        asked["neededGiB"] = round((used + cache) / fraction / GIB, 2)
     return {**asked, "cpu": "4", "memory": "32Gi"}
