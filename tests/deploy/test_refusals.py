@@ -47,6 +47,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("minimal", {"engines": {"engine": {"min": 5}}}, "min (5) is above max (4)"),
     ("minimal", {"engines": {"engine": {"replicas": 0}}}, "nobody would ever be served"),
     ("minimal", {"engines": {"engine": {"lanes": ["batch"]}}}, 'no engine serves the lane "interactive"'),
+    ("minimal", {"engines": {"engine": {"lanes": ["interactive", "batch"]}}}, "leave lanes empty"),
     ("minimal", {"weights": {"source": "claim"}}, "weights.claim does not name one"),
     ("minimal", {"weights": {"source": "image"}}, "weights.image does not name one"),
     (
