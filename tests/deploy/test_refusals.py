@@ -34,6 +34,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
         {"pair": {"target": {"model": "other/model"}}},
         'pair.target.model is "other/model", but its content ids are of "example/llama-3.3-70b": one half',
     ),
+    ("cpu", {"pair": {"target": {"sha256": "0" * 64}}}, "content ids are of another package"),
     ("minimal", {"pair": {"draft": {"model": "other/head"}}}, 'pair.draft.model is "other/head"'),
     ("minimal", {"pair": {"method": "ngram"}}, "the draft's content ids are another method's"),
     ("mig", {"pair": {"method": "suffix"}}, "the draft's content ids are another method's"),
