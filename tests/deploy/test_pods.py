@@ -360,6 +360,26 @@ def test_releases_of_one_name_share_nothing_that_is_the_clusters() -> None:
             assert each["spec"]["resourceGroups"][0]["flavors"][0]["name"] == "h200"
 
 
+def test_releases_of_one_name_are_scaled_by_their_own_metrics() -> None:
+    """prometheus-adapter's rules are the cluster's too; each HorizontalPodAutoscaler asks for what its own rules give."""
+    asked = {}
+    for namespace in ("serving-canary", "serving-prod"):
+        found = objects(values(CASES["hpa"]), namespace)
+        metrics = found["HorizontalPodAutoscaler", "llama-engine"]["spec"]["metrics"]
+        asked[namespace] = {metric["external"]["metric"]["name"] for metric in metrics}
+        rules = yaml.safe_load(found["ConfigMap", "llama-adapter-rules"]["data"]["externalRules.yaml"])
+        assert {rule["name"]["as"] for rule in rules} == asked[namespace]
+        assert all(f'namespace="{namespace}"' in rule["metricsQuery"] for rule in rules)
+    assert not asked["serving-canary"] & asked["serving-prod"]
+
+
+def test_without_an_autoscaler_a_front_waits_for_an_engine() -> None:
+    """`min` is the autoscaler's: a front that is ready at once would let an upgrade go on without engines."""
+    given = merged(values(CASES["minimal"]), {"engines": {"engine": {"min": 0}}})
+    pod = objects(given)["Deployment", "llama-front"]["spec"]["template"]["spec"]
+    assert "--from-zero" not in pod["containers"][0]["command"]
+
+
 @pytest.mark.parametrize(
     "text",
     ["  lead\nx\n", "\n\n a\n", "end\n\n\n", "no end", "a\u2028b\n", "\x85a\n", "{{ x }}: # 'y' \"z\"\n"],

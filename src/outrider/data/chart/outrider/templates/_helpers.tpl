@@ -165,9 +165,9 @@ sum(outrider_requests_running{ {{- include "outrider.matchers" $root -}} })
 {{- end -}}
 {{- end -}}
 
-{{/* Name of an external metric: letters, digits, underscores. (list root engine) */}}
+{{/* Name of an external metric: letters, digits, underscores; the adapter has one list of them for the cluster. (list root engine) */}}
 {{- define "outrider.externalName" -}}
-outrider_{{ printf "%s_%s" (include "outrider.name" (index . 0)) (index . 1) | replace "-" "_" | replace "." "_" }}
+outrider_{{ printf "%s_%s_%s" (index . 0).Release.Namespace (include "outrider.name" (index . 0)) (index . 1) | replace "-" "_" }}
 {{- end -}}
 
 {{- define "outrider.behavior" -}}
