@@ -194,8 +194,8 @@ def _degrades(document: RunDocument, arm: str) -> Answer | None:
     if parts:
         text = f"{arm} {'costs' if lost else 'is worth less'} on {listed(parts)}."
     elif len(lengths) > 1:
-        earned = [f"{called[name]} {length:.2f} on {name}" for name, length in lengths.items()]
-        text = f"{arm} is worth about as much on each prompt set measured: {listed(earned)}."
+        each = [f"{called[name]} {length:.2f} on {name}" for name, length in lengths.items()]
+        text = f"{arm} is worth about as much on each prompt set measured: {listed(each)}."
     else:
         return None
     every = [one for prompts in sets(document) for one in speedups(document, arm, prompts)]
