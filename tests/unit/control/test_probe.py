@@ -96,3 +96,23 @@ def test_a_metrics_page_that_cannot_be_read_is_an_engine_that_did_not_answer(pag
 
     asyncio.run(scrape())
     engine.close()
+
+
+@pytest.mark.parametrize("key", ["", "k"])
+def test_an_engine_without_a_key_is_asked_without_one(key: str) -> None:
+    """`Bearer ` with nothing behind it is no header that can be sent: such an engine was never found ready."""
+    engine = RawEngine()
+    engine.answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+    plan = LaunchPlan((), {}, "127.0.0.1", engine.port, "", "/health", "/metrics")
+
+    async def ask() -> bool:
+        client = EngineClient(
+            SimEngine(), plan, Upstream("sim", "127.0.0.1", engine.port, 1, api_key=key), "sim"
+        )
+        try:
+            return await client.healthy()
+        finally:
+            await client.close()
+
+    assert asyncio.run(ask())
+    engine.close()
