@@ -6,7 +6,7 @@ Source: SGLang 0.5.23 `srt/arg_groups/fields/*.py`, `srt/arg_groups/speculative_
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from outrider.core.acceptance import SpecCounters
 from outrider.core.errors import Problem
@@ -15,10 +15,9 @@ from outrider.engines.base import (
     EngineCounters,
     Install,
     LaunchPlan,
-    RequestAcceptance,
     ResolvedModels,
 )
-from outrider.engines.unrun import Unrun, no_acceptance, offline, refuse
+from outrider.engines.unrun import Unrun, UnrunEngine, offline, refuse
 from outrider.stack.models import Draft, Stack
 from outrider.telemetry.scrape import Scrape
 
@@ -35,18 +34,12 @@ SGLANG = Unrun(
 KEY_VARIABLE = "SGLANG_API_KEY"  # ours: SGLang takes its key as a flag, which names this variable
 
 
-class SglangEngine:
-    """Implements `outrider.engines.base.Engine`; `draft_length`: the stack's K, which SGLang's counters do not tell."""
+class SglangEngine(UnrunEngine):
+    """Implements `outrider.engines.base.Engine`."""
 
     name = "sglang"
+    read = SGLANG
     metrics_path = "/metrics"
-
-    def __init__(self, draft_length: int) -> None:
-        self._draft_length = draft_length
-
-    def find(self, stack: Stack) -> Install:
-        """The version whose flags were read, in the environment that the stack names; nothing is looked for."""
-        return SGLANG.install(stack)
 
     def judge(self, stack: Stack, install: Install) -> Sequence[Problem]:
         """What SGLang cannot be told of this stack."""
@@ -75,14 +68,6 @@ class SglangEngine:
             notes={"drafts": "SGLang is started with one draft for all"},
         )
 
-    def stamp(self, draft: str) -> Mapping[str, object]:
-        """Nothing: all requests have the draft that it was started with."""
-        return {}
-
-    def request_acceptance(self, usage_chunk: Mapping[str, object]) -> RequestAcceptance | None:
-        """Not read."""
-        return no_acceptance(usage_chunk)
-
     def counters(self, scrape: Scrape) -> EngineCounters:
         """SGLang counts verify steps and tokens when a request ends; what was proposed and accepted follows from them.
 
@@ -104,10 +89,6 @@ class SglangEngine:
             running=scrape.total(("sglang:num_running_reqs",)),
             waiting=scrape.total(("sglang:num_queue_reqs",)),
         )
-
-    def unknown_metrics(self, scrape: Scrape) -> Sequence[str]:
-        """Not told: no page of it was seen here."""
-        return ()
 
 
 def _target(stack: Stack, models: ResolvedModels) -> list[str]:

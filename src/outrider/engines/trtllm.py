@@ -7,7 +7,7 @@ Source: TensorRT-LLM's documentation: `trtllm-serve` of 1.3.0rc7; `TorchLlmArgs`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -19,10 +19,9 @@ from outrider.engines.base import (
     EngineCounters,
     Install,
     LaunchPlan,
-    RequestAcceptance,
     ResolvedModels,
 )
-from outrider.engines.unrun import Unrun, no_acceptance, offline, refuse
+from outrider.engines.unrun import Unrun, UnrunEngine, offline, refuse
 from outrider.stack.models import Draft, Stack
 from outrider.telemetry.scrape import Scrape
 
@@ -39,18 +38,12 @@ TRTLLM = Unrun(
 CONFIG = "trtllm.yaml"
 
 
-class TrtllmEngine:
-    """Implements `outrider.engines.base.Engine`; `draft_length`: the stack's K, which its counters do not tell."""
+class TrtllmEngine(UnrunEngine):
+    """Implements `outrider.engines.base.Engine`."""
 
     name = "tensorrt-llm"
+    read = TRTLLM
     metrics_path = "/prometheus/metrics"
-
-    def __init__(self, draft_length: int) -> None:
-        self._draft_length = draft_length
-
-    def find(self, stack: Stack) -> Install:
-        """The version whose options were read, in the environment that the stack names; nothing is looked for."""
-        return TRTLLM.install(stack)
 
     def judge(self, stack: Stack, install: Install) -> Sequence[Problem]:
         """What TensorRT-LLM cannot be told of this stack."""
@@ -89,14 +82,6 @@ class TrtllmEngine:
             files={CONFIG: yaml.safe_dump(options(stack, models), sort_keys=False)},
         )
 
-    def stamp(self, draft: str) -> Mapping[str, object]:
-        """Nothing: all requests have the draft that it was started with."""
-        return {}
-
-    def request_acceptance(self, usage_chunk: Mapping[str, object]) -> RequestAcceptance | None:
-        """Not read."""
-        return no_acceptance(usage_chunk)
-
     def counters(self, scrape: Scrape) -> EngineCounters:
         """Its totals of all positions (`…_num_…`), not the near-twins by position; steps follow from K, which is fixed."""
         proposed, accepted = (
@@ -114,10 +99,6 @@ class TrtllmEngine:
             running=scrape.total(("trtllm_num_requests_running",)),
             waiting=scrape.total(("trtllm_num_requests_waiting",)),
         )
-
-    def unknown_metrics(self, scrape: Scrape) -> Sequence[str]:
-        """Not told: no page of it was seen here."""
-        return ()
 
 
 def options(stack: Stack, models: ResolvedModels) -> dict[str, object]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from outrider.core.errors import Problem, UnsupportedFeature
 from outrider.engines.base import Install, RequestAcceptance
 from outrider.engines.vllm.extra_args import refused_extra_env
 from outrider.stack.models import HEAD_METHODS, METHODS_WITH_WEIGHTS, Stack
 from outrider.stack.weights import kind_of
+from outrider.telemetry.scrape import Scrape
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +123,37 @@ class Unrun:
             )
 
 
+class UnrunEngine:
+    """The part of `outrider.engines.base.Engine` that such engines share; `draft_length`: the stack's K, which their counters do
+    not tell."""
+
+    read: ClassVar[Unrun]
+
+    def __init__(self, draft_length: int) -> None:
+        self._draft_length = draft_length
+
+    def find(self, stack: Stack) -> Install:
+        """The version that was read, in the environment that the stack names; nothing is looked for."""
+        return self.read.install(stack)
+
+    def stamp(self, draft: str) -> Mapping[str, object]:
+        """Nothing: all requests have the draft that it was started with."""
+        return {}
+
+    def request_acceptance(self, usage_chunk: Mapping[str, object]) -> RequestAcceptance | None:
+        """Answers are not read for the acceptance of single requests."""
+        return None
+
+    def unknown_metrics(self, scrape: Scrape) -> Sequence[str]:
+        """Not told: no page of it was seen here."""
+        return ()
+
+
 def refuse(problems: Sequence[Problem]) -> None:
     """Raises UnsupportedFeature with the first error among them."""
     for problem in problems:
         if problem.severity == "error":
             raise UnsupportedFeature(problem.message, hint=problem.hint)
-
-
-def no_acceptance(usage_chunk: Mapping[str, object]) -> RequestAcceptance | None:
-    """Such an engine's answers are not read for the acceptance of single requests."""
-    return None
 
 
 def offline(*models: str | None) -> dict[str, str]:
