@@ -16,7 +16,7 @@ from outrider.bench.document import (
     LatencyDifference,
     RunDocument,
 )
-from outrider.bench.figures import COVERED
+from outrider.bench.figures import says_too_much
 from outrider.bench.recommend import recommendations
 from outrider.bench.steps import pooled_acceptance
 from outrider.bench.words import (
@@ -141,16 +141,11 @@ def _natural(document: RunDocument, arm: str, prompt_set: str) -> Acceptance | N
     return rows[0].acceptance if rows else None
 
 
-def _natural_length(document: RunDocument, arm: str, prompt_set: str) -> float | None:
-    found = _natural(document, arm, prompt_set)
-    return found.length if found else None
-
-
 def _earned(drafts: Acceptance) -> tuple[float, str] | None:
     """Tokens that a step brought and what they are called: AL, or tokens per step where many steps have no draft."""
     if drafts.length is None:
         return None
-    if drafts.tokens_per_step and drafts.draft_coverage is not None and drafts.draft_coverage < COVERED:
+    if drafts.tokens_per_step and says_too_much(drafts):
         return drafts.tokens_per_step, "tokens per step"
     return drafts.length, "AL"
 

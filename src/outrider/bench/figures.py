@@ -28,7 +28,7 @@ NO_OUTPUT = "no-output"
 CLOCK = "clock-jumped"
 _SAME_MOMENT_S = 1e-3  # generators round their moments; more than this backwards is a clock that jumped
 _COARSE = 1.5  # a chunk that holds this many times the tokens a step can make is not one step
-COVERED = 0.95  # drafts in fewer steps than this: AL says more than the arm earned
+_COVERED = 0.95  # drafts in fewer steps than this: AL says more than the arm earned
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +198,11 @@ def _rates(trials: Sequence[_Trial]) -> _Rates:
     )
 
 
+def says_too_much(drafts: Acceptance) -> bool:
+    """Whether AL counts too few of the steps to say what an arm earned."""
+    return drafts.draft_coverage is not None and drafts.draft_coverage < _COVERED
+
+
 def peak_tok_s(events: Sequence[tuple[float, int]], window: Window) -> float:
     """The best whole second by *tokens*: (moment in seconds, tokens) counted second by second from the window's begin.
 
@@ -242,7 +247,7 @@ def _warnings(
     found = [warning for trial in trials for warning in trial.data.load.warnings]
     if coarse:
         found.append(coarse)
-    if drafts.draft_coverage is not None and drafts.draft_coverage < COVERED and drafts.tokens_per_step:
+    if drafts.tokens_per_step and says_too_much(drafts):
         found.append(
             f"AL {drafts.length:.2f} counts only steps with a draft ({drafts.draft_coverage:.0%} of all); "
             f"tokens per step {drafts.tokens_per_step:.2f} is what the arm earned"
