@@ -16,7 +16,7 @@ from outrider.train.pair import training_facts, write_stack
 from outrider.train.process import JOB, TrainSummary
 from outrider.train.prompts import PromptSettings
 from outrider.train.rows import DropCounts
-from outrider.train.run import FLOOR, Data, drafted, job_for, refuse_broken, undrafted
+from outrider.train.run import FLOOR, Data, drafted, job_for, refuse_broken
 from outrider.train.selfplay import SelfPlay
 from outrider.train.wish import Wish, keep_record
 
@@ -124,16 +124,3 @@ def test_drops_of_both_data_steps_are_added_up(tmp_path: Path) -> None:
     assert facts["training"]["done"]["accuracy"] == [0.1]  # type: ignore[index,call-overload]
     assert facts["settings"]["muon_learning_rate"] == 0.004  # type: ignore[index,call-overload]
     assert str(tmp_path) not in str(facts["settings"])
-
-
-def test_a_gpus_target_is_read_by_several_processes_unless_the_stack_says_otherwise() -> None:
-    """Writing conversations on a GPU; nothing else is served so, and the stack's own number is kept."""
-
-    def servers(one: Stack, count: int) -> object:
-        return undrafted(one, 1024, count).engine.extra_args.get("api-server-count")
-
-    own = stack()
-    own = own.model_copy(
-        update={"engine": own.engine.model_copy(update={"extra_args": {"api-server-count": 2}})}
-    )
-    assert [servers(stack(), 4), servers(stack(), 1), servers(own, 4)] == [4, None, 2]

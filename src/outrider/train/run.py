@@ -41,8 +41,6 @@ SERVED = "served.json"
 ENGINE_LOG = "engine.log"
 PROMPTS, ROWS = "prompts.jsonl", "rows.jsonl"
 AT_ONCE: Mapping[str, int] = {"cpu": 16, "cuda": 1024}
-API_SERVERS: Mapping[str, int] = {"cpu": 1, "cuda": 4}
-"""vLLM's processes that turn tokens into text: a GPU writes a small target's faster than one of them reads."""
 
 Step = Literal["prompts", "answers", "training", "served"]
 STEPS: tuple[Step, ...] = ("prompts", "answers", "training", "served")
@@ -89,14 +87,13 @@ async def make_data(stack: Stack, engine: Engine, wish: Wish, listener: Listener
     answered = DropCounts.read(wish.data / "answers.done.json", rows)
     if written and answered:
         listener.note(f"[data] {answered.kept:,} conversations are there already")
-        return Data(rows, written, answered, target_folder(prepare(undrafted(stack), engine, listener.note)))
+        return Data(rows, written, answered, target_folder(prepare(_undrafted(stack), engine, listener.note)))
     if wish.rows_of:
         raise TrainingError(
             f"{wish.rows_of} has no complete conversations", hint="Finish that run, or leave --rows-of out."
         )
-    device = engine.find(stack).device
-    at_once = wish.concurrency or AT_ONCE[device]
-    prepared = prepare(undrafted(stack, at_once, API_SERVERS[device]), engine, listener.note)
+    at_once = wish.concurrency or AT_ONCE[engine.find(stack).device]
+    prepared = prepare(_undrafted(stack, at_once), engine, listener.note)
     async with _running(prepared, engine, wish, listener) as running:
         access = EngineAccess(running.url, running.key, running.model, at_once)
         written = await write_prompts(
@@ -205,12 +202,8 @@ def target_folder(prepared: Prepared) -> Path:
     return folder
 
 
-def undrafted(stack: Stack, at_once: int | None = None, api_servers: int = 1) -> Stack:
-    """The stack without a draft, for writing: so many conversations at once, read by so many of the engine's processes."""
-    changes: dict[str, object] = {"max_running_requests": at_once} if at_once else {}
-    if api_servers > 1:
-        changes["extra_args"] = {"api-server-count": api_servers, **stack.engine.extra_args}
-    engine = stack.engine.model_copy(update=changes)
+def _undrafted(stack: Stack, at_once: int | None = None) -> Stack:
+    engine = stack.engine.model_copy(update={"max_running_requests": at_once} if at_once else {})
     return stack.model_copy(update={"draft": Draft(method="none"), "engine": engine})
 
 
