@@ -114,6 +114,13 @@ class Unrun:
             yield Problem(
                 f"{self.title} on a CPU is not planned", "engine.device", "engine-feature", "Take vLLM there."
             )
+        if stack.engine.kv_cache_gib:
+            yield Problem(
+                f"{self.title} is not told the size of its KV cache in GiB",
+                "engine.kv_cache_gib",
+                "engine-feature",
+                "Leave it out.",
+            )
         if stack.engine.extra_args:
             yield Problem(
                 f"flags of {self.title} are not judged yet, so none is passed on",

@@ -131,6 +131,7 @@ def test_each_draft(draft: dict[str, object], models: ResolvedModels, words: tup
         ({"draft": {"method": "eagle3", "model": "builtin:smollm2"}}, "engine-weights", "converted by vLLM"),
         ({"forecast": {}}, "engine-feature", "vLLM alone"),
         ({"engine": {**ENGINE, "device": "cpu"}}, "engine-feature", "on a CPU"),
+        ({"engine": {**ENGINE, "kv_cache_gib": 16}}, "engine-feature", "its KV cache in GiB"),
         (
             {"engine": {**ENGINE, "extra_args": {"trust-remote-code": True}}},
             "extra-arg-refused",
