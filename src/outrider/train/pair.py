@@ -28,14 +28,8 @@ from outrider.train.run import Data
 from outrider.train.wish import Wish
 
 STACK = "stack.yaml"
-_NOT_SETTINGS = {
-    "method",
-    "target",
-    "target_name",
-    "rows",
-    "out",
-    "work",
-}  # said elsewhere, or this machine's paths
+# Said elsewhere, or paths of this machine.
+_NOT_SETTINGS = {"method", "target", "target_name", "rows", "out", "work"}
 
 
 def training_facts(
