@@ -17,8 +17,9 @@ from outrider.engines.base import Engine, Install, LaunchPlan, ResolvedModels
 from outrider.engines.vllm import versions
 from outrider.stack.accelerators import GIB, find_accelerator
 from outrider.stack.find_facts import UNREACHABLE, Source, find_both
-from outrider.stack.memory import DEFAULT_MEMORY_FRACTION, Budget
+from outrider.stack.memory import Budget
 from outrider.stack.models import METHODS_WITH_WEIGHTS, Draft, Stack
+from outrider.stack.plain_engine import memory_fraction
 from outrider.stack.preflight import Examination, examine
 
 POD_ADDRESS = "0.0.0.0"  # noqa: S104  (a pod's own; the NetworkPolicy says who reaches it, the key who may ask)
@@ -221,7 +222,6 @@ def _resources(stack: Stack, budget: Budget | None) -> dict[str, object]:
             raise StackError("This stack cannot be deployed; nothing was rendered.", (problem,))
         asked["gpu"] = f"nvidia.com/mig-{found.name.partition('-mig-')[2]}"
     if budget:
-        fraction = stack.engine.memory_fraction or DEFAULT_MEMORY_FRACTION
         used = sum(line.size_bytes for line in budget.lines if line.size_bytes > 0) - budget.kv_room_bytes
-        asked["neededGiB"] = round((used + budget.request_bytes) / fraction / GIB, 2)
+        asked["neededGiB"] = round((used + budget.request_bytes) / memory_fraction(stack) / GIB, 2)
     return {**asked, "cpu": "4", "memory": "32Gi"}

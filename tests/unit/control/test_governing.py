@@ -110,10 +110,10 @@ def test_probes_of_the_head_are_a_share_of_new_requests() -> None:
 def test_a_broken_head_is_out_of_force_before_the_first_request() -> None:
     """The start-up probe saw nothing accepted: at once, with an alert; a good one moves nothing."""
     bench = Bench()
-    bench.governing.engine_started([StartProbe("eagle3", 81, 20)], [])
+    bench.governing.engine_started(bench.engine, [StartProbe("eagle3", 81, 20)], [])
     bench.second()
     assert bench.draft.draft == "eagle3"
-    bench.governing.engine_started([StartProbe("eagle3", 81, 0)], [])
+    bench.governing.engine_started(bench.engine, [StartProbe("eagle3", 81, 0)], [])
     bench.second()
     assert bench.draft.draft == "ngram"
     assert bench.metrics.gauge(names.DRAFT_ALERT, "eagle3", "broken")._value.get() == 1
@@ -122,7 +122,7 @@ def test_a_broken_head_is_out_of_force_before_the_first_request() -> None:
 def test_a_broken_head_that_was_pinned_goes_when_it_is_let_go() -> None:
     """Whoever pins it gets it; nobody else does, and no traffic is needed to know."""
     bench = Bench()
-    bench.governing.engine_started([StartProbe("eagle3", 81, 0)], [])
+    bench.governing.engine_started(bench.engine, [StartProbe("eagle3", 81, 0)], [])
     bench.second()
     bench.governing.pin("eagle3")
     bench.second()
@@ -134,11 +134,11 @@ def test_a_broken_head_that_was_pinned_goes_when_it_is_let_go() -> None:
 def test_an_alert_that_is_over_leaves_the_metrics() -> None:
     """It is told once in the log, and its gauge ends with it."""
     bench = Bench()
-    bench.governing.engine_started([StartProbe("eagle3", 81, 0)], [])
+    bench.governing.engine_started(bench.engine, [StartProbe("eagle3", 81, 0)], [])
     for _ in range(3):
         bench.second()
     assert sum(line.startswith("alert: ") for line in bench.said) == 1
-    bench.governing.engine_started([StartProbe("eagle3", 81, 30)], [])
+    bench.governing.engine_started(bench.engine, [StartProbe("eagle3", 81, 30)], [])
     bench.second()
     assert b"outrider_draft_alert{" not in bench.metrics.render()
 
@@ -165,9 +165,9 @@ def test_where_requests_do_not_tell_the_engines_counts_by_draft_do() -> None:
     """As with an engine that tells no request's acceptance: one credit of the requests that ended between two scrapes."""
     bench = Bench()
     bench.scrape(0, by_draft={"eagle3": SpecCounters(10, 30, 5)})
-    bench.governing.uncredited("eagle3", 990.0)
-    bench.governing.uncredited("eagle3", 995.0)
-    bench.governing.uncredited("ngram", 996.0)
+    bench.governing.uncredited("engine-0", "eagle3", 990.0)
+    bench.governing.uncredited("engine-0", "eagle3", 995.0)
+    bench.governing.uncredited("engine-0", "ngram", 996.0)
     bench.now_s += 1.0
     bench.scrape(100, by_draft={"eagle3": SpecCounters(50, 150, 65)})
     (credit,) = bench.governing._credits
@@ -195,7 +195,7 @@ def test_an_engine_that_lies_is_told_once_and_ends_nothing() -> None:
     bench = Bench()
     for second in range(1, 30):
         bench.now_s += 1
-        bench.governing.uncredited("eagle3", bench.now_s)
+        bench.governing.uncredited("engine-0", "eagle3", bench.now_s)
         lies = {"eagle3": SpecCounters(10.0 * second, 30.0 * second, 31.0 * second**2)}
         bench.scrape(1e30 * second, by_draft=lies)
         bench.engine.begin(bench.now_s, "eagle3")
@@ -213,10 +213,10 @@ def test_an_alert_that_comes_back_is_told_again_but_not_every_time() -> None:
         return sum(line.startswith("alert: ") for line in bench.said)
 
     for away_s, told in ((0, 1), (60, 1), (700, 2)):
-        bench.governing.engine_started([well], [])
+        bench.governing.engine_started(bench.engine, [well], [])
         bench.second()
         bench.now_s += away_s
-        bench.governing.engine_started([broken], [])
+        bench.governing.engine_started(bench.engine, [broken], [])
         bench.second()
         assert alerts() == told
 
