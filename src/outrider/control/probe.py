@@ -89,7 +89,8 @@ class EngineClient:
         self._engine, self._plan, self._model = engine, plan, model
         self._http = httpx.AsyncClient(
             base_url=plan.base_url,
-            headers={"Authorization": f"Bearer {upstream.api_key}"},
+            # without a key no header: one that holds nothing is none that can be sent
+            headers={"Authorization": f"Bearer {upstream.api_key}"} if upstream.api_key else {},
             timeout=REQUEST_TIMEOUT_S,
             trust_env=False,  # a proxy in the environment must not see loopback traffic or the key
         )
