@@ -25,7 +25,7 @@ KEY_PLACEHOLDER = "choose-a-key"
 @click.argument("stack", type=click.Path(path_type=Path, dir_okay=False), required=False)
 @click.option(
     "--port",
-    type=click.IntRange(1, 65535),
+    type=click.IntRange(1, 65534),
     default=8001,
     show_default=True,
     help="Port of the engine (a plain one beside it has the next); `serve` takes a free one.",
