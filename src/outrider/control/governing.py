@@ -129,8 +129,8 @@ class Governing:
     def engine_started(
         self, upstream: Upstream, probes: Iterable[StartProbe], readings: Iterable[StepReading]
     ) -> None:
-        """An engine is ready: what its start-up probe and its warm-up saw. What was learned of the one before is void, unless
-        others like it go on, or it is the one without a draft beside one that has it."""
+        """An engine is ready: what its start-up probe and its warm-up saw. What was learned of the one before is void, but for
+        one without a draft beside one that has it; where others like it go on, requests will tell of it."""
         if not self._governs(upstream):
             return
         others = any(
@@ -142,9 +142,8 @@ class Governing:
             self._life += 1
             self._credits.clear()
             self._steps.clear()
-            self._probes.clear()
+            self._probes = list(probes)
         self._steps.extend(readings)
-        self._probes += probes
 
     def observed(self, engine: str, counters: EngineCounters) -> None:
         """One scrape: steps and tokens since the one before. An engine of one draft counts them all for that."""

@@ -1,8 +1,7 @@
 """A front before given engines, without control: ``python -m outrider.front.standalone CONFIG`` (JSON).
 
 For tests and benchmarks. CONFIG: ``settings`` (members of FrontSettings), ``upstreams`` (members of Upstream), ``draft``,
-``drain_timeout_s``, and ``policy`` (members of PolicySettings) where drafts are to be switched; between two engines where one
-has the draft ``off``. The log goes to standard error;
+``drain_timeout_s``, and ``policy`` (members of PolicySettings) where drafts are to be switched. The log goes to standard error;
 the port is printed on standard output once it listens.
 """
 
@@ -23,7 +22,7 @@ from outrider.engines.sim.adapter import SimEngine
 from outrider.front.journal import Journal
 from outrider.front.server import start
 from outrider.front.settings import FrontSettings, KeyRule, LaneRule
-from outrider.governor.ladder import Ladder, Rung, ladder_of
+from outrider.governor.ladder import Rung, ladder_of
 from outrider.governor.policy import Policy
 from outrider.governor.settings import settings_from as settings_of_policy
 from outrider.stack.models import Price
@@ -52,10 +51,7 @@ async def serve(config: dict[str, Any]) -> None:
     draft = DraftInForce(config.get("draft", "ngram"))
     governing = None
     if "policy" in config:
-        ladder = ladder_of(Rung(draft.draft))
-        if any(one.draft == ladder.floor for one in upstreams):
-            ladder = Ladder((ladder.rungs[0], ladder.rungs[-1]))
-        policy = Policy(ladder, settings_of_policy(config["policy"]))
+        policy = Policy(ladder_of(Rung(draft.draft)), settings_of_policy(config["policy"]))
         governing = Governing(policy, draft, upstreams, journal.metrics, journal.say, settings.price)
 
     def readiness() -> tuple[bool, str]:

@@ -234,8 +234,9 @@ def test_what_was_learned_of_a_pool_outlives_the_other_pools_engine() -> None:
     bench = Bench(own, plain, second, ladder=POOLS)
     reading = StepReading("off", bench.now_s, 1.0, 0.02, 16)
     bench.governing.engine_started(plain, (), [reading])
-    bench.governing.engine_started(own, [StartProbe("eagle3", 81, 30)], ())
+    bench.governing.engine_started(own, [StartProbe("eagle3", 81, 0)], ())
     assert (bench.governing._life, list(bench.governing._steps)) == (0, [reading])
+    assert not bench.governing._probes, "one bad engine of several is no bad draft"
     second.ready = False
     bench.governing.engine_started(own, [StartProbe("eagle3", 81, 30)], ())
     assert (bench.governing._life, list(bench.governing._steps)) == (1, [])
