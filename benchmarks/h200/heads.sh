@@ -7,7 +7,7 @@ set -uo pipefail
 smollm2=$1 qwen=$2 data=$3 runs=$4
 S_CONVERSATIONS=${S_CONVERSATIONS:-40000} S_MINUTES=${S_MINUTES:-4} S_TOKENS=${S_TOKENS:-384}
 Q_CONVERSATIONS=${Q_CONVERSATIONS:-12000} Q_MINUTES=${Q_MINUTES:-3} Q_TOKENS=${Q_TOKENS:-384}
-OPTIONS=${OPTIONS:-}
+OPTIONS=${OPTIONS:-}  # of every training; S_P_OPTIONS and Q_P_OPTIONS of a target's P-EAGLE head, such as `--layers 2`
 mkdir -p "$runs"
 
 run() {  # NAME STACK OPTIONS…: one `outrider train`, its words in NAME.log
@@ -25,19 +25,20 @@ again() {  # once more after a failure: it goes on from its last checkpoint, a m
   run "$@" || run "$@"
 }
 
-chain() {  # PREFIX STACK CONVERSATIONS TOKENS MINUTES K-OF-EAGLE3 SETS…: data, then both heads beside each other
-  local prefix=$1 stack=$2 conversations=$3 tokens=$4 minutes=$5 length=$6
-  shift 6
+chain() {  # PREFIX STACK CONVERSATIONS TOKENS MINUTES K-OF-EAGLE3 P-OPTIONS SETS…: data, then both heads beside each other
+  local prefix=$1 stack=$2 conversations=$3 tokens=$4 minutes=$5 length=$6 more=$7
+  shift 7
   local eagle3=(--method eagle3 --conversations "$conversations" --answer-tokens "$tokens" --minutes "$minutes" --draft-length "$length" "$@")
   local parallel=(--method p-eagle --rows-of "$runs/$prefix-eagle3" --minutes "$minutes" --draft-length 5 "$@")
   run "$prefix-eagle3" "$stack" "${eagle3[@]}" --until data || { touch "$runs/$prefix.failed"; return 1; }
   again "$prefix-eagle3" "$stack" "${eagle3[@]}" &
-  again "$prefix-p-eagle" "$stack" "${parallel[@]}" &
+  # shellcheck disable=SC2086
+  again "$prefix-p-eagle" "$stack" "${parallel[@]}" $more &
   wait
   touch "$runs/$prefix.done"
 }
 
-chain smollm2-135m "$smollm2" "$S_CONVERSATIONS" "$S_TOKENS" "$S_MINUTES" 3 --set humaneval --set mt-bench --set gsm8k &
+chain smollm2-135m "$smollm2" "$S_CONVERSATIONS" "$S_TOKENS" "$S_MINUTES" 3 "${S_P_OPTIONS:-}" --set humaneval --set mt-bench --set gsm8k &
 until [[ -f $qwen ]]; do sleep 1; done  # its weights may still be on their way
-chain qwen2.5-coder-1.5b "$qwen" "$Q_CONVERSATIONS" "$Q_TOKENS" "$Q_MINUTES" 4 --set humaneval --set mt-bench --set gsm8k &
+chain qwen2.5-coder-1.5b "$qwen" "$Q_CONVERSATIONS" "$Q_TOKENS" "$Q_MINUTES" 4 "${Q_P_OPTIONS:-}" --set humaneval --set mt-bench --set gsm8k &
 wait

@@ -56,6 +56,19 @@ def test_metrics_undrafted_steps() -> None:
     assert cost.predicted_speedup == pytest.approx(5376 / 1814 * 16 / 20)
 
 
+def test_no_draft_is_missed_where_nothing_ran_before() -> None:
+    """The load begins between two readings: with a warm-up before it the later one counts, after silence the earlier one."""
+    seen = trace(
+        counters(drafts=10, proposed=30, accepted=20),
+        counters(drafts=11, proposed=33, accepted=20),
+        counters(drafts=20, proposed=60, accepted=40),
+    )
+    began_s = (seen.readings[0].at_s + seen.readings[1].at_s) / 2
+    assert counted(seen, began_s).spec.drafts == 9
+    assert counted(seen, began_s, idle_before=True).spec.drafts == 10
+    assert counted(seen, seen.readings[0].at_s, idle_before=True).spec.drafts == 10
+
+
 @pytest.mark.parametrize(("without", "said"), [(40, False), (60, True)])
 def test_a_draft_in_nearly_every_step_is_not_remarked_on(without: int, said: bool) -> None:
     """Below 95 % of the steps the sentence stands, above it does not."""

@@ -107,9 +107,12 @@ def values(case: Case) -> Json:
 
 
 def merged(below: Json, above: Mapping[str, Any]) -> Json:
-    """`above` laid over `below`, mapping by mapping."""
+    """`above` laid over `below`, mapping by mapping; None takes a value out."""
     result = json.loads(json.dumps(below))
     for name, value in above.items():
+        if value is None:
+            result.pop(name)
+            continue
         under = result.get(name)
         result[name] = (
             merged(under, value) if isinstance(value, Mapping) and isinstance(under, dict) else value
@@ -117,9 +120,11 @@ def merged(below: Json, above: Mapping[str, Any]) -> Json:
     return dict(result)
 
 
-def template(helm: str, given: Json, *options: str) -> "subprocess.CompletedProcess[str]":
+def template(
+    helm: str, given: Json, *options: str, release: str = RELEASE, namespace: str = NAMESPACE
+) -> "subprocess.CompletedProcess[str]":
     """`helm template` of the chart with these values."""
-    command = [tool(helm), "template", RELEASE, str(CHART), "--namespace", NAMESPACE]
+    command = [tool(helm), "template", release, str(CHART), "--namespace", namespace]
     command += ["--kube-version", "1.37.0", "--values", "-", *options]
     return subprocess.run(
         command, input=as_yaml(given), capture_output=True, text=True, check=False, timeout=60

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.deploy.charts import CASES, RELEASE, Json, one, tool, values
+from tests.deploy.charts import CASES, RELEASE, Json, merged, one, template, tool, values
 
 CASE = "keda"  # with a baseline, two lanes, and the alert that is off by default
 ROOT = Path(__file__).parents[2]
@@ -222,6 +222,56 @@ def test_cost_is_that_of_all_engines_over_all_fronts(groups: list[Json], tmp_pat
     }
     done = promtool(tmp_path, groups, [cost])
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_canary_and_prod_are_told_apart(tmp_path: Path) -> None:
+    """One release in two namespaces, one pair, one Prometheus: canary's drafts fail, and prod's alerts say nothing."""
+    both = [
+        group
+        for namespace in ("serving-canary", "serving-prod")
+        for each in yaml.safe_load_all(template("helm4", values(CASES[CASE]), namespace=namespace).stdout)
+        if each and each["kind"] == "PrometheusRule"
+        for group in each["spec"]["groups"]
+    ]
+    for number, group in enumerate(both):
+        group["name"] += str(number)  # a file of each namespace, as the operator makes them
+    ours = {"serving-canary": 2.0, "serving-prod": 3.0}
+    told = Told(
+        {
+            series.replace('namespace="serving"', f'namespace="{namespace}"'): given
+            for namespace, length in ours.items()
+            for series, given in drafts(600, length).items()
+        }
+    )
+    asks = asked("OutriderAcceptanceLow", told, firing=True)
+    asks["promql_expr_test"] = [
+        {
+            "expr": f'count by (namespace) (ALERTS{{alertname="{alert}",alertstate="firing"}})',
+            "eval_time": "60m",
+            "exp_samples": expected,
+        }
+        for alert, expected in (
+            ("OutriderAcceptanceLow", [{"labels": '{namespace="serving-canary"}', "value": 1}]),
+            ("OutriderSpecSlower", []),
+        )
+    ]
+    done = promtool(tmp_path, both, [asks])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_a_user_writes_stays_text(tmp_path: Path) -> None:
+    """A source with YAML's signs and a template's braces: the rules are still ones that Prometheus takes."""
+    given = merged(values(CASES[CASE]), {"pair": {"baseline": {"source": "mine: '{{ $x }}' #1"}}})
+    given["watching"]["runbook"] = "https://wiki.example/a: #b"
+    (rule,) = (
+        each
+        for each in yaml.safe_load_all(template("helm4", given).stdout)
+        if each and each["kind"] == "PrometheusRule"
+    )
+    assert promtool(tmp_path, rule["spec"]["groups"], []).returncode == 0
+    low = alerts(rule["spec"]["groups"])["OutriderAcceptanceLow"]["annotations"]
+    assert low["description"].endswith("AL 3.06 (mine: '{ { $x }}' #1).")
+    assert low["runbook_url"] == "https://wiki.example/a: #b#outrideracceptancelow"
 
 
 def test_a_wrong_expectation_would_be_found(groups: list[Json], tmp_path: Path) -> None:

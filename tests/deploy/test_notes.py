@@ -1,5 +1,7 @@
 """What Helm prints after an installation: the next steps, and what is still missing. Helm 4 tells it without a cluster."""
 
+import json
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -29,6 +31,14 @@ def test_the_last_step_is_a_request_that_the_draft_answers(tmp_path: Path) -> No
     assert f"--namespace {NAMESPACE} port-forward service/{RELEASE}-front 8000:80" in said
     assert '-d \'{"model": "llama-3.3-70b", "stream": true, ' in said
     assert not any(words in said for words in (UNSEEN, ADAPTER, NO_RUNBOOK))
+
+
+def test_a_name_with_a_quote_stays_one_argument(tmp_path: Path) -> None:
+    """The command is copied into a shell."""
+    name = {"stack": {"target": {"served_name": "it's $(mine)"}}}
+    said = notes(Case(more=merged(dict(CASES["minimal"].more), name)), tmp_path)
+    command = said[said.index("curl -N") :].replace("\\\n", " ").splitlines()[0]
+    assert json.loads(shlex.split(command)[-1])["model"] == "it's $(mine)"
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,13 @@ from outrider.cli.bench import bench_command
 from outrider.cli.compare import compare_command
 from outrider.cli.front import front_command
 from outrider.deploy.slices import slices, slices_file
-from outrider.deploy.values import FILES, TEMPLATE, installed
+from outrider.deploy.values import FILES, TEMPLATE, Wish, installed, pod_plan, values_of
 from outrider.engines.base import ResolvedModels
 from outrider.engines.choose import engine_of
 from outrider.engines.trtllm import CONFIG
 from outrider.front.settings import settings_from
 from outrider.launch.placed import read_expected
+from outrider.stack.find_facts import Source
 from outrider.stack.load import load_keys, load_stack, load_stack_text
 from outrider.stack.manifest import pair_id
 from tests.deploy.charts import (
@@ -25,6 +26,7 @@ from tests.deploy.charts import (
     KEY,
     NAMESPACE,
     RELEASE,
+    SHAPES,
     Case,
     Json,
     merged,
@@ -293,21 +295,24 @@ def test_gpus_are_asked_for_as_the_stack_says() -> None:
 
 
 def test_the_interactive_floor_is_never_lent() -> None:
-    """Kueue: interactive lends nothing, batch borrows from what is shared."""
+    """Kueue: interactive keeps its floor and takes back what it lent: both are within its own quota, or Kueue would not."""
     queues = {
         m["metadata"]["name"]: m["spec"] for m in rendered("helm4", "tenants") if m["kind"] == "ClusterQueue"
     }
-    assert set(queues) == {"llama-batch", "llama-interactive", "llama-shared"}
+    assert set(queues) == {"serving-llama-batch", "serving-llama-interactive"}
 
     def gpu(queue: str) -> Json:
         return next(
             r for r in queues[queue]["resourceGroups"][0]["flavors"][0]["resources"] if "nvidia" in r["name"]
         )
 
-    assert gpu("llama-interactive")["lendingLimit"] == 0
-    assert gpu("llama-interactive")["nominalQuota"] >= 1
-    assert gpu("llama-batch") == {"name": "nvidia.com/gpu", "nominalQuota": 0}
-    assert gpu("llama-shared")["nominalQuota"] >= 1
+    given = merged(values(CASES["tenants"]), {})["kueue"]
+    assert given["sharedGpus"] == 1
+    shared = {"nominalQuota": 2, "lendingLimit": 1}
+    assert gpu("serving-llama-interactive") == {"name": "nvidia.com/gpu", **shared}
+    assert gpu("serving-llama-batch") == {"name": "nvidia.com/gpu", "nominalQuota": 0, "lendingLimit": 0}
+    assert queues["serving-llama-interactive"]["preemption"]["reclaimWithinCohort"] == "Any"
+    assert queues["serving-llama-batch"]["preemption"]["reclaimWithinCohort"] == "Never"
     template = one("tenants", "Deployment", "llama-batch")["spec"]
     assert template["template"]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "llama-batch"
     assert template["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
@@ -346,3 +351,139 @@ def test_the_slices_in_the_chart_are_the_budgets() -> None:
     """One table; where two cards have a slice of the same name, the smaller counts."""
     assert yaml.safe_load(slices_file())["slices"] == slices()
     assert slices()["1g.10gb"] == 9.5
+
+
+def objects(given: Json, namespace: str = NAMESPACE) -> dict[tuple[str, str], Json]:
+    """(kind, name) → manifest."""
+    done = template("helm4", given, namespace=namespace)
+    assert done.returncode == 0, done.stderr
+    found = (each for each in yaml.safe_load_all(done.stdout) if each)
+    return {(each["kind"], each["metadata"]["name"]): each for each in found}
+
+
+CLUSTER_WIDE = {"ClusterQueue", "ResourceFlavor"}
+
+
+def test_releases_of_one_name_share_nothing_that_is_the_clusters() -> None:
+    """Canary and prod: what has no namespace has names of its own. A flavor that is there is used, not made."""
+    given = values(CASES["tenants"])
+    canary, prod = (
+        {key for key in objects(given, namespace) if key[0] in CLUSTER_WIDE}
+        for namespace in ("serving-canary", "serving-prod")
+    )
+    assert len(canary) == len(prod) == 3
+    assert not canary & prod
+    found = objects(merged(given, {"kueue": {"flavor": {"existing": "h200"}}}))
+    assert not [key for key in found if key[0] == "ResourceFlavor"]
+    for key, each in found.items():
+        if key[0] == "ClusterQueue":
+            assert each["spec"]["resourceGroups"][0]["flavors"][0]["name"] == "h200"
+
+
+def test_releases_of_one_name_are_scaled_by_their_own_metrics() -> None:
+    """prometheus-adapter's rules are the cluster's too; each HorizontalPodAutoscaler asks for what its own rules give."""
+    asked = {}
+    for namespace in ("serving-canary", "serving-prod"):
+        found = objects(values(CASES["hpa"]), namespace)
+        metrics = found["HorizontalPodAutoscaler", "llama-engine"]["spec"]["metrics"]
+        asked[namespace] = {metric["external"]["metric"]["name"] for metric in metrics}
+        rules = yaml.safe_load(found["ConfigMap", "llama-adapter-rules"]["data"]["externalRules.yaml"])
+        assert {rule["name"]["as"] for rule in rules} == asked[namespace]
+        assert all(f'namespace="{namespace}"' in rule["metricsQuery"] for rule in rules)
+    assert not asked["serving-canary"] & asked["serving-prod"]
+
+
+def test_without_an_autoscaler_a_front_waits_for_an_engine() -> None:
+    """`min` is the autoscaler's: a front that is ready at once would let an upgrade go on without engines."""
+    given = merged(values(CASES["minimal"]), {"engines": {"engine": {"min": 0}}})
+    pod = objects(given)["Deployment", "llama-front"]["spec"]["template"]["spec"]
+    assert "--from-zero" not in pod["containers"][0]["command"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["  lead\nx\n", "\n\n a\n", "end\n\n\n", "no end", "a\u2028b\n", "\x85a\n", "{{ x }}: # 'y' \"z\"\n"],
+)
+def test_a_file_arrives_as_it_is(text: str) -> None:
+    """A chat template's every character stands in the prompt."""
+    given = merged(values(CASES["mig"]), {"engines": {"engine": {"files": {TEMPLATE: text}}}})
+    assert objects(given)["ConfigMap", "llama-engine-files"]["data"][TEMPLATE] == text
+
+
+@pytest.mark.parametrize("name", ["1234", "true", "null"])
+def test_names_that_look_like_something_else_are_names(name: str) -> None:
+    """Of Secrets, claims and the like."""
+    given = merged(
+        values(CASES["tenants"]),
+        {
+            "images": {"pullSecrets": [name]},
+            "keys": {"existingSecret": name},
+            "engineKey": {"existingSecret": name},
+            "weights": {"claim": name, "hubTokenSecret": name},
+            "compileCache": {"claim": name},
+            "engineDefaults": {"runtimeClassName": name, "nodeSelector": {"gpu": name}},
+            "networkPolicy": {"prometheusNamespace": name},
+            "argocd": {"gate": {"referenceClaim": name}},
+        },
+    )
+    kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="`make deploy-test` brings it")
+    for (kind, _), each in objects(given).items():
+        if kind in ("Deployment", "Job", "Service", "NetworkPolicy", "PodDisruptionBudget"):
+            kubernetes_validate.validate(each, "1.37", strict=True)
+
+
+def test_every_variable_is_there_once_and_the_stacks_own_wins() -> None:
+    """Server-side apply, Helm 4's own way, refuses a variable that stands twice."""
+    own = {"HOME": "/mine", "N": "no", "VLLM_CACHE_ROOT": "/mine/vllm"}
+    given = merged(values(CASES["minimal"]), {"engines": {"engine": {"env": own}}})
+    pod = objects(given)["Deployment", "llama-engine"]["spec"]["template"]["spec"]
+    names = [entry["name"] for entry in pod["containers"][0]["env"]]
+    assert len(names) == len(set(names))
+    assert own.items() <= {entry["name"]: entry.get("value") for entry in pod["containers"][0]["env"]}.items()
+
+
+def test_kubernetes_puts_no_variable_into_what_the_stack_says() -> None:
+    """It would write the engine's key for `$(VLLM_API_KEY)`, and `$` for `$$`. The one that is meant stays."""
+    text = (HERE / "stacks" / "sglang.yaml").read_text()
+    text = text.replace("served_name: llama-3.3-70b", "served_name: $(SGLANG_API_KEY)-$$")
+    text = text.replace(
+        "max_running_requests: 64", "max_running_requests: 64, extra_env: {A: $(SGLANG_API_KEY)}"
+    )
+    stack = load_stack_text(text, "s")
+    plan, _ = pod_plan(stack, engine_of(stack), installed(stack, engine_of(stack), ""))
+    assert plan.argv[plan.argv.index("--served-model-name") + 1] == "$$(SGLANG_API_KEY)-$$$$"
+    assert plan.argv[plan.argv.index("--api-key") + 1] == "$(SGLANG_API_KEY)"
+    assert plan.env["A"] == "$$(SGLANG_API_KEY)"
+
+
+def test_a_long_time_to_end_is_the_pods_too() -> None:
+    """The engine's own time counts where it is the longer one."""
+    text = (HERE / "stacks" / "llama.yaml").read_text()
+    text = text.replace("max_running_requests: 64", "max_running_requests: 64, shutdown_grace_s: 300.5")
+    stack = load_stack_text(text, "s")
+    made: Json = values_of(stack, engine_of(stack), Wish(), Source(SHAPES, offline=True), lambda line: None)
+    assert made["drain"] == {"streamSeconds": 301}
+    command = made["engines"]["engine"]["command"]
+    assert int(command[command.index("--shutdown-timeout") + 1]) <= 301
+
+
+def test_the_gate_runs_where_engines_run() -> None:
+    """On nodes that engines are sent to, by the runtime that gives them GPUs."""
+    place = {"runtimeClassName": "nvidia", "nodeSelector": {"gpu": "h200"}}
+    found = objects(merged(values(CASES["tenants"]), {"engineDefaults": place}))
+    gate, engine = (
+        found[key]["spec"]["template"]["spec"]
+        for key in (("Job", "llama-gate"), ("Deployment", "llama-interactive"))
+    )
+    for part in ("runtimeClassName", "nodeSelector", "tolerations"):
+        assert gate[part] == engine[part]
+    assert gate["nodeSelector"] == {"gpu": "h200"}
+
+
+def test_one_dashboard_shows_all_releases() -> None:
+    """A second release leaves it out: Grafana takes one of that name."""
+    given = values(CASES["hpa"])
+    assert ("ConfigMap", "llama-dashboard") in objects(given)
+    assert ("ConfigMap", "llama-dashboard") not in objects(
+        merged(given, {"watching": {"dashboardLabel": ""}})
+    )

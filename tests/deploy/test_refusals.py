@@ -28,11 +28,27 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("minimal", {"pair": {"draft": {"revision": "4" * 40}}}, "but its content ids are of commit"),
     ("minimal", {"pair": {"target": {"model": ""}}}, "pair.target.model is missing"),
+    # Nothing but the name of one half: of a side that no hub listed the name is all that its content ids say.
+    (
+        "minimal",
+        {"pair": {"target": {"model": "other/model"}}},
+        'pair.target.model is "other/model", but its content ids are of "example/llama-3.3-70b": one half',
+    ),
+    ("cpu", {"pair": {"target": {"sha256": "0" * 64}}}, "content ids are of another package"),
+    ("minimal", {"pair": {"draft": {"model": "other/head"}}}, 'pair.draft.model is "other/head"'),
+    ("minimal", {"pair": {"method": "ngram"}}, "the draft's content ids are another method's"),
+    ("mig", {"pair": {"method": "suffix"}}, "the draft's content ids are another method's"),
+    ("minimal", {"pair": {"method": "p-eagle"}}, 'rendered for draft "eagle3", and pair.method is "p-eagle"'),
+    ("minimal", {"pair": {"draft": None}}, "not both of its halves"),
+    ("minimal", {"pair": {"target": {"content": None}}}, "not both of its halves"),
+    ("minimal", {"stack": {"target": None}}, "The stack has no target"),
+    ("minimal", {"engines": {"engine": {"healthPath": None}}}, "healthPath"),
     ("minimal", {"images": {"engine": ""}}, "images.engine is empty: build it from the project's Dockerfile"),
     ("minimal", KEYS, "Make one with `outrider key new`"),
     ("minimal", {"engines": {"engine": {"min": 5}}}, "min (5) is above max (4)"),
     ("minimal", {"engines": {"engine": {"replicas": 0}}}, "nobody would ever be served"),
     ("minimal", {"engines": {"engine": {"lanes": ["batch"]}}}, 'no engine serves the lane "interactive"'),
+    ("minimal", {"engines": {"engine": {"lanes": ["interactive", "batch"]}}}, "leave lanes empty"),
     ("minimal", {"engines": {"engine": {"plain": True}}}, "its own draft is eagle3"),
     (
         "minimal",
@@ -54,6 +70,16 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("minimal", {"argocd": {"enabled": True, "gate": {"enabled": True}}}, "the Dockerfile's target `bench`"),
     ("minimal", {"kueue": {"enabled": True}}, "render with --split-lanes"),
+    (
+        "tenants",
+        {"engines": {"third": values(CASES["tenants"])["engines"]["batch"]}},
+        "engines.third has no queue in Kueue",
+    ),
+    (
+        "minimal",
+        {"engines": {"front": values(CASES["minimal"])["engines"]["engine"]}},
+        "An engine cannot be called front",
+    ),
     ("minimal", {"autoscaling": {"type": "keda"}}, "give the URL at which KEDA reaches Prometheus"),
     (
         "minimal",
@@ -84,6 +110,11 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("sglang", {"watching": {"positionZeroRate": 0.6}}, "reads vLLM's own counters"),
     # What types can say, Helm says: the place and what was expected.
     ("minimal", {"front": {"replicas": 0}}, "front"),
+    # Helm writes large numbers as 1e+06, which is no replica count; `outrider front` knows 1000 of its kind.
+    ("minimal", {"front": {"replicas": 1_000_000}}, "replicas"),
+    ("minimal", {"engineDefaults": {"max": 2**31}}, "max"),
+    ("minimal", {"keys": {"list": [{"name": "a b", "sha256": "0" * 64}]}}, "name"),
+    ("minimal", {"argocd": {"gate": {"tolerance": "0.05; reboot"}}}, "tolerance"),
     ("minimal", {"frnt": {}}, "frnt"),
     ("minimal", {"autoscaling": {"type": "vpa"}}, "autoscaling"),
     ("minimal", {"startSeconds": "soon"}, "startSeconds"),
@@ -111,6 +142,15 @@ def test_a_bad_value_is_refused_in_words(helm: str, name: str, change: dict[str,
 def test_the_chart_alone_says_how_to_begin(helm: str) -> None:
     """`helm install` without values names the command that makes them."""
     assert "outrider render stack.yaml -o values.yaml" in refusal(template(helm, {}).stderr)
+
+
+@pytest.mark.parametrize("helm", HELMS)
+@pytest.mark.parametrize("release", ["a" * 41, "a.b", "1st"])
+def test_a_release_gets_a_name_that_services_can_have(helm: str, release: str) -> None:
+    """Cut to size two releases could be one, and their objects one another's."""
+    done = template(helm, values(CASES["minimal"]), release=release)
+    assert f'the release is called "{release}"' in refusal(done.stderr)
+    assert template(helm, values(CASES["minimal"]), release="a" * 40).returncode == 0
 
 
 def test_image_volumes_need_a_cluster_that_has_them() -> None:

@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -107,6 +108,43 @@ def test_slices_cannot_share_a_model(tmp_path: Path) -> None:
     assert "cannot be shared by MIG slices" in refused.value.problems[0].message
 
 
+def test_a_named_cache_is_what_a_slice_must_hold() -> None:
+    """KV cache that the stack names, in place of one request: the least slice that is taken has room for it."""
+    text = (HERE / "stacks" / "mig.yaml").read_text().replace("  chat_template: chat.jinja\n", "")
+    needed = {}
+    for named in ("", ", kv_cache_gib: 1", ", kv_cache_gib: 20"):
+        stack = load_stack_text(
+            text.replace("max_running_requests: 8", f"max_running_requests: 8{named}"), "mig"
+        )
+        made: Any = values_of(
+            stack, VllmEngine(), Wish("f:1", "e:1"), Source(SHAPES, offline=True), lambda line: None
+        )
+        needed[named] = made["engines"]["engine"]["resources"]["neededGiB"]
+    assert needed[", kv_cache_gib: 20"] - needed[", kv_cache_gib: 1"] == pytest.approx(19 / 0.9, abs=0.02)
+    made["engines"]["engine"]["resources"]["gpu"] = "nvidia.com/mig-1g.18gb"
+    done = template("helm4", made)
+    assert "take a larger slice" in done.stderr
+
+
+def test_made_up_weights_are_not_for_clients(tmp_path: Path) -> None:
+    """A front would refuse such a stack at every start."""
+    path = tmp_path / "stack.yaml"
+    path.write_text(LLAMA.read_text() + "forecast: {position_rates: [0.8, 0.6, 0.4]}\n")
+    with pytest.raises(StackError) as refused:
+        render(path, *COMMON)
+    assert refused.value.problems[0].rule == "forecast-served"
+
+
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [("--release", "My App"), ("--release", "a" * 41), ("--namespace", "a b"), ("--namespace", "a" * 57)],
+)
+def test_names_that_no_cluster_takes_are_refused(option: str, name: str) -> None:
+    """Before an ApplicationSet has them."""
+    with pytest.raises(click.BadParameter, match="small letters"):
+        render("--applicationset", "https://git.example/serving.git", option, name)
+
+
 def test_both_scalers_are_refused() -> None:
     """Never two that scale the same Deployment."""
     with pytest.raises(RenderError) as refused:
@@ -140,13 +178,14 @@ def test_every_profile_is_a_choice_and_every_choice_a_profile() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["1e5", "0x1f", "1_000", "12", "-1", ".5", "0o7", "yes", "null", "a: b", "two\nlines\n", "é"]
+    "text",
+    ["1e5", "0x1f", "1_000", "12", "-1", ".5", "0o7", "yes", "y", "N", "null", "a: b", "two\nlines\n", "é"],
 )
 def test_no_reader_takes_a_text_for_something_else(text: str) -> None:
     """Also a YAML reader that knows more numbers than ours: such texts are quoted."""
     written = as_yaml({"key": text})
     assert yaml.safe_load(written) == {"key": text}
-    if re.match(r"[-+.0-9]", text) and re.search(r"\d", text):
+    if text in "yN" or (re.match(r"[-+.0-9]", text) and re.search(r"\d", text)):
         assert written == f"key: '{text}'\n"
 
 

@@ -39,6 +39,14 @@ def test_a_place_that_is_none_is_a_usage_error(stack: Path, engine: str, words: 
     assert words in done.output
 
 
+def test_one_address_is_in_one_pool(stack: Path) -> None:
+    """An engine has the draft or has it not."""
+    both = ["--engine", "gpu-1:8000", "--plain-engine", "gpu-1:8000"]
+    done = CliRunner().invoke(front_command, [str(stack), *both])
+    assert done.exit_code == 2
+    assert "gpu-1:8000 is named with the draft, too" in done.output
+
+
 def test_an_open_door_needs_keys(stack: Path) -> None:
     """As `serve`: an address that others reach, and no key."""
     with pytest.raises(StackError, match="Refusing to listen"):

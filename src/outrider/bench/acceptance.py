@@ -43,9 +43,15 @@ class Counted:
     void: str = ""
 
 
-def counted(trace: CounterTrace, began_s: float) -> Counted:
-    """The counts from the first reading at or after `began_s` (seconds, the trace's clock) to the last one."""
+def counted(trace: CounterTrace, began_s: float, idle_before: bool = False) -> Counted:
+    """The counts from the first reading at or after `began_s` (seconds, the trace's clock) to the last one.
+
+    `idle_before`: nothing ran before, so they are taken from the last reading before it: no draft of the load is missed.
+    """
     readings = [reading for reading in trace.readings if reading.at_s >= began_s]
+    earlier = [reading for reading in trace.readings if reading.at_s < began_s]
+    if idle_before and earlier:
+        readings.insert(0, earlier[-1])
     if trace.restarted:
         return Counted(void=RESTARTED)
     if len(readings) < 2:

@@ -115,7 +115,7 @@ def natural_end(
         requests=found.requests,
         failures=found.failures,
         output_tokens=found.output_tokens,
-        acceptance=acceptance([counted(data.counters, data.load.began_s)]),
+        acceptance=acceptance([counted(data.counters, data.load.began_s, idle_before=True)]),
         compared_texts=len(_comparable(data.load.records, baseline)),
         different=[
             TextDifference(

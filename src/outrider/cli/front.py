@@ -133,6 +133,9 @@ def front_command(
     settings = settings_from(loaded)
     server.refuse_open_door(settings)
     drafting = [replace(place, draft="none") if place.lanes & set(plain) else place for place in places]
+    if twice := {(one.host, one.port) for one in drafting} & {(one.host, one.port) for one in beside}:
+        host, port = min(twice)
+        raise click.BadParameter(f"{host}:{port} is named with the draft, too", param_hint="--plain-engine")
     lanes = governed_lanes(loaded, drafting, beside)
     places = pools(loaded, drafting, beside, lanes)
     engine = SimEngine() if given["simulated"] else engine_of(loaded)

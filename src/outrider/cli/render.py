@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import click
 
+from outrider.cli.serve import refuse_made_up
 from outrider.core.errors import RenderError
 from outrider.core.files import put_whole
 from outrider.deploy.applicationset import applicationset
@@ -17,6 +19,8 @@ from outrider.stack.find_facts import Source
 from outrider.stack.load import load_stack
 from outrider.stack.shapes import shaped
 
+# Services are named after a release; `-canary` may follow a namespace.
+NAMES = {"release": r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?", "namespace": r"[a-z0-9]([-a-z0-9]{0,54}[a-z0-9])?"}
 HEAD = "# Made by `outrider render`. Target and draft belong together: change the stack and render again.\n"
 
 
@@ -24,6 +28,15 @@ def _chart(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:
     if asked:
         click.echo(CHART)
         ctx.exit(0)
+
+
+def _name(_ctx: click.Context, option: click.Parameter, name: str) -> str:
+    if not re.fullmatch(NAMES[str(option.name)], name):
+        raise click.BadParameter(
+            f"{name!r}: small letters, digits and dashes between them; a release at most 40 and a letter first, a "
+            "namespace at most 56."
+        )
+    return name
 
 
 @click.command("render")
@@ -61,11 +74,14 @@ def _chart(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:
 @click.option(
     "--split-lanes", is_flag=True, help="Two engine Deployments: interactive with the draft, batch without."
 )
-@click.option("--release", default="outrider", show_default=True, help="Name of the Helm release.")
+@click.option(
+    "--release", default="outrider", show_default=True, callback=_name, help="Name of the Helm release."
+)
 @click.option(
     "--namespace",
     default="default",
     show_default=True,
+    callback=_name,
     help="Namespace of the manifests; with --applicationset NAMESPACE-canary and NAMESPACE-prod.",
 )
 @click.option(
@@ -117,6 +133,7 @@ def render_command(
     wish = Wish(given["front_image"], given["engine_image"], given["version"], given["split_lanes"])
     source = Source(given["facts"], given["offline"])
     loaded = load_stack(stack)
+    refuse_made_up(loaded, asked=False)
     values = values_of(shaped(loaded), engine_of(loaded), wish, source, _say)
     if not loaded.serve.keys:
         _say(

@@ -143,7 +143,7 @@ def panels() -> list[Panel]:
             "currencyUSD",
             (
                 (
-                    f"outrider:cost_usd_per_million_output_tokens:rate10m{{{_MATCH.partition(',')[2]}}}",
+                    f"outrider:cost_usd_per_million_output_tokens:rate10m{{{_MATCH}}}",
                     "{{pair}}",
                 ),
             ),

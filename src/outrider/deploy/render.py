@@ -16,12 +16,13 @@ from outrider.core.errors import RenderError
 
 CHART = Path(__file__).parents[1] / "data" / "chart" / "outrider"
 PROFILES = ("keda", "hpa", "prometheus", "kueue", "argocd")
-# YAML readers disagree on what is a number (`1e5`, `0x1f`, `1_000`): such strings are always quoted.
-_NUMBER_LIKE = re.compile(r"[-+]?\.?[0-9]")
+# YAML readers disagree on what is a number (`1e5`, `0x1f`, `1_000`) or a truth (`y`, `N`): such strings are always quoted.
+_DISPUTED = re.compile(r"[-+]?\.?[0-9]|[yYnN]$")
+_RARE_BREAK = re.compile("[\x85\u2028\u2029]")  # in a block such a break ends a line, or is lost
 
 
 class Dumper(yaml.SafeDumper):
-    """Strings that another reader could take for numbers are quoted, texts of several lines stay readable."""
+    """Strings that another reader could take for something else are quoted, texts of several lines stay readable."""
 
     def ignore_aliases(self, data: object) -> bool:
         """Nothing is written as a reference: people edit these files."""
@@ -29,8 +30,13 @@ class Dumper(yaml.SafeDumper):
 
 
 def _string(dumper: Dumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else "'" if _NUMBER_LIKE.match(text) else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=_style(text))
+
+
+def _style(text: str) -> str | None:
+    if _RARE_BREAK.search(text):
+        return '"'
+    return "|" if "\n" in text else "'" if _DISPUTED.match(text) else None
 
 
 Dumper.add_representer(str, _string)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 
 from outrider.core.errors import Problem, StackError, WeightsError
@@ -63,8 +64,8 @@ def values_of(
         "stack": stack_block(one),
         "pair": pair_block(stack, find_both(stack, source), found.manifest, note, source.offline),
         "engines": _engines(stack, engine, install, wish, found.budget, note),
-        "drain": {"streamSeconds": int(stack.serve.drain_timeout_s)},
-        "startSeconds": int(stack.engine.start_timeout_s),
+        "drain": {"streamSeconds": ceil(_drain_s(stack))},
+        "startSeconds": ceil(stack.engine.start_timeout_s),
         "autoscaling": {"queueWaitMs": stack.slo.queue_wait_p90_ms},
         "slo": {
             name: value
@@ -198,19 +199,30 @@ def pod_plan(stack: Stack, engine: Engine, install: Install) -> tuple[LaunchPlan
                 "The chat template belongs into the cluster and is not here.", (problem,)
             ) from error
         target = target.model_copy(update={"chat_template": f"{FILES}/{TEMPLATE}"})
-    # In a pod the engine ends by itself while the front's streams end: as long as those may take.
-    grace = max(stack.engine.shutdown_grace_s, stack.serve.drain_timeout_s)
     inside = stack.model_copy(
         update={
             "target": target,
-            "engine": stack.engine.model_copy(update={"shutdown_grace_s": grace, "python": None}),
+            "engine": stack.engine.model_copy(update={"shutdown_grace_s": _drain_s(stack), "python": None}),
         }
     )
     drafted = stack.draft.method in METHODS_WITH_WEIGHTS
     models = ResolvedModels(f"{MODELS}/target", None, f"{MODELS}/draft" if drafted else None)
     plan = engine.plan(inside, install, models, PORT, POD_ADDRESS)
+    key = f"$({plan.key_variable})"
     argv = (f"{FILES}/{each}" if each in plan.files else each for each in plan.argv)
-    return replace(plan, argv=tuple(argv)), files | dict(plan.files)
+    literal = tuple(each if each == key else _literal(each) for each in argv)
+    env = {name: _literal(value) for name, value in plan.env.items()}
+    return replace(plan, argv=literal, env=env), files | dict(plan.files)
+
+
+def _drain_s(stack: Stack) -> float:
+    """How long a pod that ends may go on with its streams: an engine ends by itself while the front's streams end."""
+    return max(stack.engine.shutdown_grace_s, stack.serve.drain_timeout_s)
+
+
+def _literal(text: str) -> str:
+    """`text` as Kubernetes hands it on: it puts variables in place of ``$(NAME)`` and ``$`` in place of ``$$``."""
+    return text.replace("$", "$$")
 
 
 def _resources(stack: Stack, budget: Budget | None) -> dict[str, object]:
@@ -229,6 +241,7 @@ def _resources(stack: Stack, budget: Budget | None) -> dict[str, object]:
             raise StackError("This stack cannot be deployed; nothing was rendered.", (problem,))
         asked["gpu"] = f"nvidia.com/mig-{found.name.partition('-mig-')[2]}"
     if budget:
-        used = sum(line.size_bytes for line in budget.lines if line.size_bytes > 0) - budget.kv_room_bytes
-        asked["neededGiB"] = round((used + budget.request_bytes) / memory_fraction(stack) / GIB, 2)
+        used = -sum(line.size_bytes for line in budget.lines if line.size_bytes < 0)
+        cache = 0 if stack.engine.kv_cache_gib else budget.request_bytes  # a named one is among the lines
+        asked["neededGiB"] = round((used + cache) / memory_fraction(stack) / GIB, 2)
     return {**asked, "cpu": "4", "memory": "32Gi"}

@@ -1,7 +1,8 @@
 """TensorRT-LLM behind the protocol of `engines.base`: `trtllm-serve` and its YAML from the same stack; never run here.
 
 Source: TensorRT-LLM's documentation: `trtllm-serve` of 1.3.0rc7; `TorchLlmArgs`, `KvCacheConfig`, `Eagle3DecodingConfig` and
-`NGramDecodingConfig` of 1.4.0rc4, speculative decoding of the main branch; `serve/openai_server.py`, `metrics/collector.py`.
+`NGramDecodingConfig` of 1.4.0rc4, speculative decoding of the main branch; `llmapi/llm_args.py`, `serve/openai_server.py`,
+`metrics/collector.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ TRTLLM = Unrun(
     title="TensorRT-LLM",
     version="1.4.0rc4",
     distribution="tensorrt-llm",
-    methods={"ngram": "NGram", "draft-model": "DraftTarget", "eagle3": "Eagle3"},
+    methods={"ngram": "NGram", "draft-model": "Draft_Target", "eagle3": "Eagle3"},
     lacking={
         "p-eagle": "what it has for parallel drafts (PARD, DFlash) takes other heads",
         "suffix": "its suffix automaton is another method",

@@ -40,7 +40,7 @@ class Target(_Strict):
     )
     served_name: str | None = Field(
         None,
-        pattern=r"^[^\x00-\x1f\x7f-\x9f]{1,128}$",  # it stands in logs
+        pattern=r"^[^\x00-\x1f\x7f-\x9f-][^\x00-\x1f\x7f-\x9f]{0,127}$",  # it stands in logs, and behind a flag
         description="The name clients use; default: the last part of `model`.",
     )
     quantization: Quantization | None = Field(

@@ -93,7 +93,7 @@ speculative_config:
             FOLDERS,
             {
                 "speculative_config": {
-                    "decoding_type": "DraftTarget",
+                    "decoding_type": "Draft_Target",
                     "max_draft_len": 3,
                     "speculative_model": "/models/draft",
                 },

@@ -115,6 +115,12 @@ def test_all_problems_at_once_in_file_order() -> None:
     assert all(p.file == "stack.yaml" and p.column for p in problems)
 
 
+def test_a_served_name_is_no_flag() -> None:
+    """Engines take it as the word after a flag, and their parsers take a word that begins with a dash for the next one."""
+    (problem,) = problems_of(HEAD + "  served_name: --api-key=mine\n")
+    assert (problem.path, problem.rule) == ("target.served_name", "invalid")
+
+
 def test_rules_of_valid_sections_are_told_beside_invalid_ones() -> None:
     """One bad section does not hide what is wrong across the others."""
     problems = problems_of(

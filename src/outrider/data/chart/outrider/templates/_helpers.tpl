@@ -1,14 +1,14 @@
 {{- define "outrider.name" -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- .Release.Name -}}
 {{- end -}}
 
 {{/* Labels that a selector may have: nothing of them changes with an upgrade. (list root component [engine]) */}}
 {{- define "outrider.selector" -}}
 app.kubernetes.io/name: outrider
-app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/instance: {{ (index . 0).Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- if gt (len .) 2 }}
-outrider/engine: {{ index . 2 }}
+outrider/engine: {{ index . 2 | quote }}
 {{- end }}
 {{- end -}}
 
@@ -68,7 +68,7 @@ securityContext:
 {{- with .Values.images.pullSecrets }}
 imagePullSecrets:
 {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -78,6 +78,19 @@ securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
   capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* Where a pod with an engine may run. (the engine, laid over engineDefaults) */}}
+{{- define "outrider.placement" -}}
+{{- with .runtimeClassName }}
+runtimeClassName: {{ . | quote }}
+{{- end }}
+{{- with .nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- if and (get .resources "gpu") .tolerations }}
+tolerations: {{- toYaml .tolerations | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{/* Until the pod may be killed: preStop, then the streams, then a margin. */}}
@@ -95,6 +108,13 @@ securityContext:
 {{- ternary .Values.images.engine .Values.images.front (eq (include "outrider.engineName" .) "vllm") -}}
 {{- end -}}
 
+{{/* An engine's variables, each once: what it writes goes to the volume, and the stack's own wins. (list root engine) */}}
+{{- define "outrider.engineEnv" -}}
+{{- $env := dict "HOME" "/cache" "XDG_CACHE_HOME" "/cache" "TRITON_CACHE_DIR" "/cache/triton" "TORCHINDUCTOR_CACHE_DIR" "/cache/inductor" -}}
+{{- if eq (include "outrider.engineName" (index . 0)) "vllm" }}{{ $_ := set $env "VLLM_CACHE_ROOT" "/cache/vllm" }}{{ end -}}
+{{- include "outrider.over" (list $env ((index . 1).env | default dict)) -}}
+{{- end -}}
+
 {{/* The volume `models` of a pod that loads the pair. */}}
 {{- define "outrider.modelsVolume" -}}
 - name: models
@@ -102,14 +122,14 @@ securityContext:
 {{- if eq .source "image" }}
   image: {reference: {{ .image | quote }}, pullPolicy: {{ $.Values.images.pullPolicy }}}
 {{- else if .claim }}
-  persistentVolumeClaim: {claimName: {{ .claim }}{{ if eq .source "claim" }}, readOnly: true{{ end }}}
+  persistentVolumeClaim: {claimName: {{ .claim | quote }}{{ if eq .source "claim" }}, readOnly: true{{ end }}}
 {{- else }}
   ephemeral:
     volumeClaimTemplate:
       spec:
         accessModes: [ReadWriteOnce]
         {{- with .storageClass }}
-        storageClassName: {{ . }}
+        storageClassName: {{ . | quote }}
         {{- end }}
         resources: {requests: {storage: {{ .size }}}}
 {{- end }}
@@ -145,9 +165,9 @@ sum(outrider_requests_running{ {{- include "outrider.matchers" $root -}} })
 {{- end -}}
 {{- end -}}
 
-{{/* Name of an external metric: letters, digits, underscores. (list root engine) */}}
+{{/* Name of an external metric: letters, digits, underscores; the adapter has one list of them for the cluster. (list root engine) */}}
 {{- define "outrider.externalName" -}}
-outrider_{{ printf "%s_%s" (include "outrider.name" (index . 0)) (index . 1) | replace "-" "_" | replace "." "_" }}
+outrider_{{ printf "%s_%s_%s" (index . 0).Release.Namespace (include "outrider.name" (index . 0)) (index . 1) | replace "-" "_" }}
 {{- end -}}
 
 {{- define "outrider.behavior" -}}
