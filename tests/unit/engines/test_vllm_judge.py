@@ -129,3 +129,5 @@ def test_a_plain_engine_beside_one_that_switches_itself_is_warned_of() -> None:
         "policy.plain_engine",
     )
     assert judge(asked, CUDA) == []
+    elsewhere = asked.model_copy(update={"engine": asked.engine.model_copy(update={"device": "cuda"})})
+    assert rules(judge(elsewhere, CPU), "warning") == []

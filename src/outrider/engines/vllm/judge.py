@@ -130,8 +130,9 @@ def _forecast(stack: Stack, install: Install) -> Iterator[Problem]:
 
 
 def _plain_engine(stack: Stack, install: Install) -> Iterator[Problem]:
-    """A second engine where one could do it is memory for nothing."""
-    if stack.policy.plain_engine and not switch.why_not(stack, install):
+    """A second engine where one could do it is memory for nothing; a stack that is meant for elsewhere is not judged here."""
+    here = stack.engine.device in ("auto", install.device)
+    if here and stack.policy.plain_engine and not switch.why_not(stack, install):
         yield Problem(
             f"vLLM {install.version} on {install.device} switches drafts itself: a plain engine only takes memory",
             "policy.plain_engine",
