@@ -214,6 +214,16 @@ def test_a_queue_at_a_full_pool_moves_on_after_the_promised_wait(bed: Bed) -> No
     wait_until(lambda: front.drafts()[4:] == ["eagle3", "eagle3"])
 
 
+def test_the_batch_is_of_the_pool_in_force(bed: Bed) -> None:
+    """Four at once before two engines with the draft and one without: two each, or four at the one, when all run there."""
+    front = door(bed, [bed.sim(**DRAFTING), bed.sim(**DRAFTING)], [bed.sim(**PLAIN)])
+    for draft, running in (("eagle3", 2), ("off", 4)):
+        assert pin(front, json.dumps({"pin": draft}).encode()) == (200, "")
+        streams = [Stream(front, 2000) for _ in range(4)]
+        wait_until(lambda running=running: abs(float(speculation(front)["running"]) - running) < 0.2)
+        assert all(stream.whole() for stream in streams)
+
+
 def test_a_lane_with_one_pool_is_not_governed(bed: Bed) -> None:
     """Nor is anything with `policy: off`: requests run where there is room, and the route says that nothing is switched."""
     drafting, plain = bed.sim(**DRAFTING), bed.sim(**PLAIN)
