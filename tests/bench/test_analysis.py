@@ -152,6 +152,8 @@ def test_target_tail_and_degradation_are_answered() -> None:
     assert tail.good is False
     assert (tail.values["e2e_ms.p99@64"] or 0) > 0
     assert "draft tokens rejected" in tail.text
+    largest = max(one.concurrency for one in document.latency_differences if one.figure == "step_gap_ms.p99")
+    assert f"at {largest} at once" in tail.text.partition("; ")[0]
     assert "eagle3-k3 costs on chat (AL 1.5" in answer(document, "degrades/eagle3-k3").text
 
 
@@ -211,7 +213,9 @@ def test_one_failed_baseline_cell_costs_that_cell_alone() -> None:
     found = analyse(made.document, made.records_of)
     assert sorted(one.concurrency for one in found.speedups) == [1, 16, 64]
     assert "code at 4 at once" in answer(found, "no-baseline").text
-    assert "very wide interval" in answer(found, "caveat/few-trials").text
+    few = answer(found, "caveat/few-trials").text
+    assert "very wide interval" in few
+    assert "of each cell" in few
 
 
 def test_invalid_cells_take_part_in_nothing() -> None:

@@ -278,6 +278,15 @@ def test_natural_end_finds_the_first_difference() -> None:
     assert parting("ab", "ab") is None
 
 
+def test_a_trial_whose_clock_jumped_back_takes_no_time_from_the_others() -> None:
+    """A window that ends before it begins has no length: the mean stays a mean of what was seen."""
+    jumped = replace(record(1), started_s=26.0, ended_s=0.0, events=())
+    whole = figures([cell_data((record(1),), 0)])
+    both = figures([cell_data((jumped,), 0), cell_data((record(1),), 0)])
+    assert both.window_s == whole.window_s
+    assert both.output_tok_s == whole.output_tok_s
+
+
 moments = st.floats(0, 100, allow_nan=False)
 
 

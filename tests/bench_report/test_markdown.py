@@ -35,6 +35,16 @@ def test_number_tables_fit_a_terminal(large_folder: Path) -> None:
     assert not wide
 
 
+def test_a_split_table_says_in_each_part_what_its_rows_are(large_folder: Path) -> None:
+    """Latency against the baseline: prompt set, load, arm and figure stand before every part's numbers."""
+    text = (large_folder / "report.md").read_text(encoding="utf-8")
+    part = text[text.index("### Arm ") :]
+    tables = [table for table in markdown_tables(part) if table[0][:3] == ["prompt set", "C", "arm"]]
+    assert tables
+    assert all(table[0][3] == "figure" for table in tables)
+    assert all(len({tuple(row[:4]) for row in table}) == len(table) for table in tables)
+
+
 def test_answers_and_speedups_are_the_documents(large: RunDocument, large_folder: Path) -> None:
     """The words at the top and every speed-up of the document stand in the text."""
     text = (large_folder / "report.md").read_text(encoding="utf-8")

@@ -88,11 +88,16 @@ def _tail(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
         percent, found = next(((p, rows) for p, rows in by_percent if rows), (0, []))
         if not found:
             continue
-        worst = max(found, key=_share)
-        best = min(found, key=_share)
-        ends = sorted([worst] if best is worst else [worst, best], key=lambda one: one.concurrency)
-        said = [f"{difference(one, absolute)} at {at_once(one.concurrency)}" for one in ends]
-        parts.append(f"{name} p{percent} {' and '.join(said)}")
+        told = {
+            one.concurrency: one
+            for one in (
+                max(found, key=_share),
+                min(found, key=_share),
+                max(found, key=lambda one: one.concurrency),
+            )
+        }
+        said = [f"{difference(told[at], absolute)} at {at_once(at)}" for at in sorted(told)]
+        parts.append(f"{name} p{percent} {listed(said)}")
         shown += found
         for one in found:
             values[f"{kind}.p{percent}@{one.concurrency}"] = one.difference_ms.value
@@ -189,7 +194,8 @@ def _degrades(document: RunDocument, arm: str) -> Answer | None:
     if parts:
         text = f"{arm} {'costs' if lost else 'is worth less'} on {listed(parts)}."
     elif len(lengths) > 1:
-        text = f"{arm} is worth about as much on each prompt set measured."
+        each = [f"{called[name]} {length:.2f} on {name}" for name, length in lengths.items()]
+        text = f"{arm} is worth about as much on each prompt set measured: {listed(each)}."
     else:
         return None
     every = [one for prompts in sets(document) for one in speedups(document, arm, prompts)]

@@ -68,7 +68,8 @@ def _few_trials(document: RunDocument) -> list[Answer]:
     if not 0 < fewest < 3:
         return []
     what = "has no interval" if fewest < 2 else "has a very wide interval"
-    text = f"Only {trials(fewest)} of some cells: a speed-up from them {what}; run at least 3."
+    which = "each cell" if all(one.ratio.n == fewest for one in document.speedups) else "some cells"
+    text = f"Only {trials(fewest)} of {which}: a speed-up from them {what}; run at least 3."
     return [caveat("few-trials", text, trials=float(fewest))]
 
 

@@ -40,7 +40,7 @@ class Window:
     @property
     def length_s(self) -> float:
         """Its length, seconds."""
-        return self.ended_s - self.began_s
+        return max(0.0, self.ended_s - self.began_s)
 
     def holds(self, moment_s: float) -> bool:
         """Whether a moment lies in it."""

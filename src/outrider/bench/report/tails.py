@@ -51,7 +51,12 @@ def latency_section(document: RunDocument, looks: Looks) -> Section:
             f"{left} cells have no pictures here (no figures, or too many cells for one page): see Figures per cell."
         )
     if document.latency_differences:
-        blocks.append(Block(tables=(_difference_table(document, relative),), title="Arm minus baseline"))
+        blocks.append(
+            Block(
+                tables=(_difference_table(document, relative),),
+                title="Arm against baseline" if relative else "Arm minus baseline",
+            )
+        )
     return Section(
         "latency", "Latency distributions", tuple(lines), tuple(blocks), legend=tuple(looks) if blocks else ()
     )
@@ -141,4 +146,4 @@ def _difference_table(document: RunDocument, relative: bool) -> Table:
             Column("95 % interval", "ms"),
         ]
     caption = "Latency of the arm against the baseline's, paired by prompt and trial; a mark where the interval excludes 0"
-    return Table("differences", caption, tuple(columns), tuple(rows), heads=3)
+    return Table("differences", caption, tuple(columns), tuple(rows), heads=4)
