@@ -47,6 +47,9 @@ CASES = {
         wish={"split_lanes": True},
         more={**KEY, **BASELINE, "engines": {"batch": {"min": 0}}, "watching": {"positionZeroRate": 0.6}},
     ),
+    "pools": Case(
+        stack="pools", profiles=("keda", "prometheus", "kueue"), wish={"split_lanes": True}, more=KEY
+    ),
     "hpa": Case(profiles=("hpa", "prometheus"), more=KEY),
     "tenants": Case(
         profiles=("keda", "prometheus", "kueue", "argocd"),

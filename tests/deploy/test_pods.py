@@ -142,6 +142,24 @@ def test_the_batch_lane_has_no_draft() -> None:
     assert "--no-draft=batch" in container("keda", "llama-front")["command"]
 
 
+def test_a_plain_pool_stands_beside_the_interactive_lanes_own() -> None:
+    """The same command without the draft, with a whole accelerator each; the front is told which is which, and governs."""
+    own, plain = (container("pools", f"{RELEASE}-{name}") for name in ("interactive", "plain"))
+    start = own["command"].index("--speculative-config")
+    assert "--gpu-memory-utilization" not in own["command"]
+    assert plain["command"] == [*own["command"][:start], *own["command"][start + 2 :]]
+    assert plain["resources"] == own["resources"]
+    places = [word for word in container("pools", f"{RELEASE}-front")["command"] if "engine=" in word]
+    assert places == [
+        f"--engine=batch={RELEASE}-batch.{NAMESPACE}.svc:8000",
+        f"--engine=interactive={RELEASE}-interactive.{NAMESPACE}.svc:8000",
+        f"--plain-engine=interactive={RELEASE}-plain.{NAMESPACE}.svc:8000",
+    ]
+    labels = one("pools", "Deployment", f"{RELEASE}-plain")["metadata"]["labels"]
+    assert labels["kueue.x-k8s.io/queue-name"] == f"{RELEASE}-interactive", "the quota is the lane's"
+    assert "plain_engine" not in one("pools", "ConfigMap", f"{RELEASE}-stack")["data"]["stack.yaml"]
+
+
 def test_the_fronts_command_is_one_that_it_takes() -> None:
     """The rendered arguments are parsed by the command itself."""
     for name in CASES:
@@ -208,7 +226,9 @@ def test_engines_are_reached_by_front_and_prometheus_alone(name: str) -> None:
     """The policy selects the engines' pods, and its peers are the front's and a namespace."""
     policy = one(name, "NetworkPolicy", "llama-engines")["spec"]
     engine = one(
-        name, "Deployment", "llama-batch" if name in ("keda", "tenants", "trtllm") else "llama-engine"
+        name,
+        "Deployment",
+        "llama-batch" if name in ("keda", "pools", "tenants", "trtllm") else "llama-engine",
     )
     labels = engine["spec"]["template"]["metadata"]["labels"]
     assert policy["podSelector"]["matchLabels"].items() <= labels.items()

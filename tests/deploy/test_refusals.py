@@ -49,6 +49,12 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("minimal", {"engines": {"engine": {"replicas": 0}}}, "nobody would ever be served"),
     ("minimal", {"engines": {"engine": {"lanes": ["batch"]}}}, 'no engine serves the lane "interactive"'),
     ("minimal", {"engines": {"engine": {"lanes": ["interactive", "batch"]}}}, "leave lanes empty"),
+    ("minimal", {"engines": {"engine": {"plain": True}}}, "its own draft is eagle3"),
+    (
+        "minimal",
+        {"engines": {"engine": {"plain": True, "draft": "none"}}},
+        'no engine with the draft serves the lane "interactive"',
+    ),
     ("minimal", {"weights": {"source": "claim"}}, "weights.claim does not name one"),
     ("minimal", {"weights": {"source": "image"}}, "weights.image does not name one"),
     (

@@ -6,7 +6,8 @@ import asyncio
 import os
 import signal
 import sys
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import uvloop
 
 from outrider.cli.serve import made_up_words, refuse_made_up
 from outrider.control.discovery import Discovery, Place, Served
-from outrider.control.governing import Speculation
+from outrider.control.governing import Governing, Speculation, govern, ladder_for
 from outrider.control.scraping import EngineMetrics
 from outrider.control.upstreams import DraftInForce, UpstreamSet
 from outrider.engines.choose import engine_of
@@ -23,6 +24,8 @@ from outrider.engines.sim.adapter import SimEngine
 from outrider.front import server
 from outrider.front.journal import Journal
 from outrider.front.settings import FrontSettings, settings_from
+from outrider.governor.ladder import NO_DRAFT
+from outrider.governor.policy import Policy
 from outrider.stack.load import load_keys, load_stack
 from outrider.stack.models import Lanes, Stack
 from outrider.telemetry.metrics import Metrics
@@ -61,11 +64,19 @@ class EngineAt(click.ParamType[Place]):
     help="Where engines are; all addresses of the name, asked again every 2 s. With a lane: for that lane alone. Again for more.",
 )
 @click.option(
+    "--plain-engine",
+    "beside",
+    type=EngineAt(),
+    metavar="[LANE=]HOST:PORT",
+    multiple=True,
+    help="Where engines without the draft are. A lane that has both is governed: new requests go where the draft in force runs.",
+)
+@click.option(
     "--no-draft",
     "plain",
     type=click.Choice(LANES),
     multiple=True,
-    help="The engines of this lane were started without speculation.",
+    help="The engines of this lane were all started without speculation.",
 )
 @click.option(
     "--fronts",
@@ -97,6 +108,7 @@ class EngineAt(click.ParamType[Place]):
 def front_command(
     stack: Path | None,
     places: tuple[Place, ...],
+    beside: tuple[Place, ...],
     plain: tuple[str, ...],
     keys: Path | None,
     **given: Any,
@@ -120,7 +132,12 @@ def front_command(
     loaded = loaded.model_copy(update={"serve": loaded.serve.model_copy(update=more)})
     settings = settings_from(loaded)
     server.refuse_open_door(settings)
-    places = tuple(replace(place, draft="none") if place.lanes & set(plain) else place for place in places)
+    drafting = [replace(place, draft="none") if place.lanes & set(plain) else place for place in places]
+    if twice := {(one.host, one.port) for one in drafting} & {(one.host, one.port) for one in beside}:
+        host, port = min(twice)
+        raise click.BadParameter(f"{host}:{port} is named with the draft, too", param_hint="--plain-engine")
+    lanes = governed_lanes(loaded, drafting, beside)
+    places = pools(loaded, drafting, beside, lanes)
     engine = SimEngine() if given["simulated"] else engine_of(loaded)
     # More than its share would wait inside the engine, where no queue wait is seen and no lane is known.
     share = -(-loaded.engine.max_running_requests // given["fronts"])
@@ -133,11 +150,57 @@ def front_command(
         warmup_requests=loaded.serve.warmup_requests,
         made_up=loaded.dummy_weights,
     )
-    uvloop.run(_serve(loaded, settings, served, places, given["from_zero"]))
+    governed = _Governed(lanes, given["fronts"])
+    uvloop.run(_serve(loaded, settings, served, places, governed, given["from_zero"]))
+
+
+def governed_lanes(stack: Stack, drafting: Sequence[Place], plain: Sequence[Place]) -> frozenset[str]:
+    """The lanes that have engines with the stack's draft and engines without, where its policy moves requests between them."""
+    if not stack.policy.enabled or stack.draft.method == "none":
+        return frozenset()
+
+    def served(places: Sequence[Place]) -> set[str]:
+        return {lane for place in places for lane in place.lanes or LANES if place.draft is None}
+
+    return frozenset(served(drafting) & served(plain))
+
+
+def pools(
+    stack: Stack, drafting: Sequence[Place], plain: Sequence[Place], governed: frozenset[str]
+) -> tuple[Place, ...]:
+    """All places, each with what its engines run: where nothing is governed, requests have the stack's draft or `none`."""
+    if not governed:
+        return (*drafting, *(replace(place, draft="none") for place in plain))
+    own = [place if place.draft else replace(place, draft=stack.draft.method) for place in drafting]
+    return (*own, *(replace(place, draft=NO_DRAFT[0]) for place in plain))
+
+
+@dataclass(frozen=True, slots=True)
+class _Governed:
+    """The lanes whose draft is a choice, and how many fronts make it."""
+
+    lanes: frozenset[str]
+    fronts: int
+
+    def governing(
+        self, stack: Stack, draft: DraftInForce, upstreams: UpstreamSet, journal: Journal
+    ) -> Governing | None:
+        """The governor; None where no lane has a choice. No pair manifest is here: measured steps are the yardstick."""
+        if not self.lanes:
+            return None
+        policy = Policy(ladder_for(stack, None, (stack.draft.method, NO_DRAFT[0])), stack.policy.settings)
+        return Governing(
+            policy, draft, upstreams, journal.metrics, journal.say, lanes=self.lanes, fronts=self.fronts
+        )
 
 
 async def _serve(
-    stack: Stack, settings: FrontSettings, served: Served, places: tuple[Place, ...], from_zero: bool
+    stack: Stack,
+    settings: FrontSettings,
+    served: Served,
+    places: tuple[Place, ...],
+    governed: _Governed,
+    from_zero: bool,
 ) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -146,19 +209,21 @@ async def _serve(
     # No price: what one of several fronts passes on says nothing of what all engines cost. The chart's rules reckon it.
     journal = Journal(metrics, _write, form=settings.log)
     upstreams, draft = UpstreamSet(), DraftInForce(stack.draft.method)
+    governing = governed.governing(stack, draft, upstreams, journal)
     found = Discovery(
         places,
         served,
         upstreams,
         EngineMetrics(metrics),
         lambda line: journal.say("engine", line, state=line),
+        governing=governing,
     )
     # Once an engine was there the door stays open: what comes while none is waits in the queue, within its limits.
     front = await server.start(
         settings,
         upstreams,
         served.engine,
-        Speculation(draft),
+        Speculation(draft, governing),
         journal,
         lambda: (found.seen or from_zero, found.reason),
     )
@@ -167,6 +232,7 @@ async def _serve(
     url = f"http://{settings.host}:{front.port}"
     journal.say("front", f"listening on {url}", url=url, port=front.port)
     found.start()
+    deciding = asyncio.create_task(govern(governing, front.load)) if governing else None
     try:
         await stopping.wait()
         if front.busy:
@@ -174,6 +240,8 @@ async def _serve(
         if not await front.drain(stack.serve.drain_timeout_s):
             journal.say("front", "the drain time is over; what was still under way is cut", state="cut")
     finally:
+        if deciding:
+            deciding.cancel()
         await front.close()
         await found.stop()
         journal.say("front", "stopped", state="stopped")

@@ -15,6 +15,7 @@ from outrider.engines.base import LaunchPlan
 from outrider.engines.choose import engine_of
 from outrider.launch.prepare import planned_models
 from outrider.stack.load import read_stack, usable
+from outrider.stack.plain_engine import engines_of
 from outrider.stack.shapes import shaped
 
 KEY_PLACEHOLDER = "choose-a-key"
@@ -24,10 +25,10 @@ KEY_PLACEHOLDER = "choose-a-key"
 @click.argument("stack", type=click.Path(path_type=Path, dir_okay=False), required=False)
 @click.option(
     "--port",
-    type=click.IntRange(1, 65535),
+    type=click.IntRange(1, 65534),
     default=8001,
     show_default=True,
-    help="Port of the engine; `serve` takes a free one.",
+    help="Port of the engine (a plain one beside it has the next); `serve` takes a free one.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print argv, env, warnings, notes and files as JSON.")
 def plan_command(stack: Path | None, port: int, as_json: bool) -> None:
@@ -43,22 +44,31 @@ def plan_command(stack: Path | None, port: int, as_json: bool) -> None:
     told = [one for one in map(elsewhere, engine.judge(loaded, install)) if one.rule == ANOTHER_DEVICE]
     if told and loaded.engine.device != "auto":
         install = replace(install, device=loaded.engine.device)  # the command is for where the stack will run
-    judged = map(reading.located, engine.judge(loaded, install))
+    judged = [reading.located(problem) for problem in engine.judge(loaded, install)]
     if refused := tuple(problem for problem in judged if problem.severity == "error"):
         raise StackError("There is no command for this stack.", refused)
-    plan = engine.plan(loaded, install, planned_models(loaded), port)
-    warnings = [reading.located(warning).render() for warning in (*told, *plan.warnings)]
+    own, *beside = (
+        engine.plan(one, install, planned_models(one), port + number)
+        for number, one in enumerate(engines_of(loaded))
+    )
+    warnings = [one.render() for one in (*map(reading.located, told), *judged) if one.severity == "warning"]
     for text in warnings:
         click.echo(text, err=True)
-    if why := plan.notes.get("drafts"):
+    if (why := own.notes.get("drafts")) and not beside:
         click.echo(f"note: no request can have another draft than the stack's: {why}", err=True)
     if as_json:
-        told_all = {"argv": plan.argv, "env": dict(plan.env), "warnings": warnings, "notes": dict(plan.notes)}
-        if plan.files:
-            told_all["files"] = dict(plan.files)
+        told_all = {**_as_json(own), "warnings": warnings}
+        if beside:
+            told_all["plain_engine"] = _as_json(beside[0])
         click.echo(json.dumps(told_all, indent=2))
     else:
-        click.echo(command_text(plan))
+        plain = (f"\n# the plain engine beside it\n{command_text(plan)}" for plan in beside)
+        click.echo("\n".join((command_text(own), *plain)))
+
+
+def _as_json(plan: LaunchPlan) -> dict[str, object]:
+    told: dict[str, object] = {"argv": plan.argv, "env": dict(plan.env), "notes": dict(plan.notes)}
+    return told | ({"files": dict(plan.files)} if plan.files else {})
 
 
 def command_text(plan: LaunchPlan) -> str:

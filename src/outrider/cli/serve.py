@@ -18,10 +18,10 @@ from typing import Any
 import click
 import uvloop
 
+from outrider.control.engines import Engines
 from outrider.control.governing import Governing, Speculation, govern, ladder_for
-from outrider.control.running import job_of
+from outrider.control.running import jobs_of
 from outrider.control.scraping import EngineMetrics
-from outrider.control.supervisor import Supervisor
 from outrider.control.upstreams import DraftInForce, UpstreamSet
 from outrider.core.errors import Problem, StackError
 from outrider.engines.base import Engine
@@ -147,6 +147,8 @@ class _Banner:
             if stack.draft.method == "none"
             else f"{stack.draft.method} K={stack.draft.length}"
         )
+        if stack.policy.plain_engine:
+            draft += ", a plain engine beside it"
         target = f"{stack.served_name} {_weights_words(stack, self.prepared.models.target)}"
         device = "CPU" if install.device == "cpu" else "CUDA"
         self.journal.say(
@@ -207,14 +209,14 @@ async def _serve(
     settings, metrics = settings_from(stack), Metrics()
     journal = Journal(metrics, _print, form=settings.log, price=stack.price)
     upstreams, draft = UpstreamSet(), DraftInForce(stack.draft.method)
-    job = job_of(prepared, engine, cache_folder() / "logs" / f"engine-{settings.port or os.getpid()}.log")
+    jobs = jobs_of(prepared, engine, cache_folder() / "logs" / f"engine-{settings.port or os.getpid()}.log")
     governing = None
-    if job.drafts:
-        policy = Policy(ladder_for(stack, prepared.manifest, job.drafts), stack.policy.settings)
+    if drafts := [one for job in jobs for one in job.drafts]:
+        policy = Policy(ladder_for(stack, prepared.manifest, drafts), stack.policy.settings)
         governing = Governing(policy, draft, upstreams, metrics, journal.say, stack.price, record)
     banner = _Banner(prepared, journal, settings.log == "text")
-    supervisor = Supervisor(
-        job,
+    engines = Engines(
+        jobs,
         upstreams,
         EngineMetrics(metrics),
         say=lambda line: journal.say("engine", line, state=line),
@@ -227,15 +229,15 @@ async def _serve(
         engine,
         Speculation(draft, governing),
         journal,
-        lambda: (supervisor.state.ready, supervisor.state.reason),
+        lambda: (engines.state.ready, engines.state.reason),
     )
-    running = supervisor.start()
+    running = engines.start()
     deciding = asyncio.create_task(govern(governing, front.load)) if governing else None
     try:
-        await _until_ready(supervisor, running, stopping, banner)
+        await _until_ready(engines, running, stopping, banner)
         if not stopping.is_set():
-            engine_url = next((f"http://{up.host}:{up.port}" for up in upstreams), "")
-            banner.ready(front.port, supervisor.state.reason, engine_url)
+            own = upstreams.get(jobs[0].name)
+            banner.ready(front.port, engines.state.reason, f"http://{own.host}:{own.port}" if own else "")
             await _first(running, stopping.wait())
         if running.done():
             running.result()
@@ -248,27 +250,24 @@ async def _serve(
         if deciding:
             deciding.cancel()
         await front.close()
-        await supervisor.stop()
+        await engines.stop()
         journal.say("serve", "stopped", state="stopped")
 
 
 async def _until_ready(
-    supervisor: Supervisor, running: asyncio.Task[None], stopping: asyncio.Event, banner: _Banner
+    engines: Engines, running: asyncio.Task[None], stopping: asyncio.Event, banner: _Banner
 ) -> None:
-    """Wait for the first readiness; tells every few seconds what is awaited. Raises what the supervisor raises."""
+    """Wait for the first readiness; tells every few seconds what is awaited. Raises what the engines' start raises."""
     began, said, told = time.monotonic(), "", 0.0
-    while not (supervisor.first_ready.is_set() or stopping.is_set() or running.done()):
-        if supervisor.state.reason != said or time.monotonic() - told > STILL_EVERY_S:
-            said, told = supervisor.state.reason, time.monotonic()
+    ready = asyncio.create_task(engines.first_ready())
+    stop = asyncio.create_task(stopping.wait())
+    while not (ready.done() or stop.done() or running.done()):
+        if engines.state.reason != said or time.monotonic() - told > STILL_EVERY_S:
+            said, told = engines.state.reason, time.monotonic()
             banner.still_starting(began, said)
-        waits = [
-            asyncio.create_task(supervisor.first_ready.wait()),
-            asyncio.create_task(stopping.wait()),
-            running,
-        ]
-        await asyncio.wait(waits, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits[:2]:
-            wait.cancel()
+        await asyncio.wait((ready, stop, running), timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+    for wait in (ready, stop):
+        wait.cancel()
     if running.done():
         running.result()
 

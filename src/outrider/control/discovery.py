@@ -13,6 +13,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+from outrider.control.governing import Governing
 from outrider.control.probe import EngineClient, ProbeResult, probe, warm_up
 from outrider.control.scraping import EngineMetrics
 from outrider.control.upstreams import Upstream, UpstreamSet
@@ -67,25 +68,21 @@ async def addresses(host: str, port: int) -> Sequence[str]:
     return sorted({str(row[4][0]) for row in found})
 
 
+@dataclass(slots=True)
 class Discovery:
     """Keeps an UpstreamSet as the resolver and the engines' health say. `seen`: an engine was ready once."""
 
-    def __init__(
-        self,
-        places: Sequence[Place],
-        served: Served,
-        upstreams: UpstreamSet,
-        metrics: EngineMetrics,
-        say: Callable[[str], None],
-        resolve: Resolve = addresses,
-    ) -> None:
-        self._places, self._served = places, served
-        self._upstreams, self._metrics, self._say, self._resolve = upstreams, metrics, say, resolve
-        self._engines: dict[tuple[str, Place], asyncio.Task[None]] = {}
-        self._broken: set[str] = set()
-        self._task: asyncio.Task[None] | None = None
-        self.seen = False
-        self.reason = "no engine was found yet"
+    places: Sequence[Place]
+    served: Served
+    upstreams: UpstreamSet
+    metrics: EngineMetrics
+    say: Callable[[str], None]
+    resolve: Resolve = addresses
+    governing: Governing | None = None
+    seen: bool = False
+    reason: str = "no engine was found yet"
+    _engines: dict[tuple[str, Place], asyncio.Task[None]] = field(default_factory=dict)
+    _task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Look, until `stop`."""
@@ -100,9 +97,9 @@ class Discovery:
 
     async def _keep_looking(self) -> None:
         while True:
-            for place in self._places:
+            for place in self.places:
                 with contextlib.suppress(OSError, UnicodeError):
-                    self._take(place, await self._resolve(place.host, place.port))
+                    self._take(place, await self.resolve(place.host, place.port))
             await asyncio.sleep(RESOLVE_EVERY_S)
 
     def _take(self, place: Place, hosts: Sequence[str]) -> None:
@@ -110,36 +107,38 @@ class Discovery:
             if of == place and (host not in hosts or task.done()):
                 self._engines.pop((host, of)).cancel()
                 if task.done() and not task.cancelled():  # a fault of ours: told, and begun anew
-                    self._say(f"{host}:{of.port}: {task.exception()!r}")
+                    self.say(f"{host}:{of.port}: {task.exception()!r}")
         for host in hosts:
             if (host, place) not in self._engines:
                 self._engines[host, place] = asyncio.create_task(self._keep(host, place))
 
     async def _keep(self, host: str, place: Place) -> None:
         """One address, from when it appears to when it is gone."""
-        served, name = self._served, f"{host}:{place.port}"
+        served, name = self.served, f"{host}:{place.port}"
         shown = f"[{host}]" if ":" in host else host
         plan = LaunchPlan((), {}, shown, place.port, "", "/health", served.engine.metrics_path)
         upstream = Upstream(
             name, host, place.port, served.concurrency, served.key, lanes=place.lanes, draft=place.draft
         )
         client = EngineClient(served.engine, plan, upstream, served.model)
-        self._upstreams.add(upstream)
+        self.upstreams.add(upstream)
         try:
             while True:
                 state = await self._become_ready(client, place.draft or served.draft)
                 self._tell(name, state)
                 if state.ready:
-                    self._upstreams.set_ready(name, True)
+                    if self.governing:
+                        self.governing.engine_started(upstream, state.seen, ())
+                    self.upstreams.set_ready(name, True)
                     await self._while_well(client, name, place.draft or served.draft)
-                    self._upstreams.set_ready(name, False)
+                    self.upstreams.set_ready(name, False)
                     self._tell(name, ProbeResult(False, "no longer well"))
                 else:
                     await asyncio.sleep(RETRY_EVERY_S)
         finally:
-            if self._upstreams.get(name) is upstream:
-                self._upstreams.remove(name)
-            self._metrics.gone(name)
+            if self.upstreams.get(name) is upstream:
+                self.upstreams.remove(name)
+            self.metrics.gone(name)
             self._tell(name, ProbeResult(False, "gone"))
             await client.close()
 
@@ -147,8 +146,8 @@ class Discovery:
         while not await client.healthy():
             await asyncio.sleep(WATCH_EVERY_S)
         try:
-            await warm_up(client, draft, self._served.warmup_requests)
-            return await probe(client, draft, made_up=self._served.made_up)
+            await warm_up(client, draft, self.served.warmup_requests)
+            return await probe(client, draft, made_up=self.served.made_up)
         except EngineUnreachable as error:
             return ProbeResult(False, str(error))
 
@@ -157,13 +156,15 @@ class Discovery:
         unwell = 0
         while unwell < UNWELL_AFTER:
             with contextlib.suppress(EngineUnreachable):
-                self._metrics.observe(name, draft, await client.counters())
+                counters = await client.counters()
+                self.metrics.observe(name, draft, counters)
+                if self.governing:
+                    self.governing.observed(name, counters)
             await asyncio.sleep(WATCH_EVERY_S)
             unwell = 0 if await client.healthy() else unwell + 1
 
     def _tell(self, name: str, state: ProbeResult) -> None:
         self.seen = self.seen or state.ready
-        (self._broken.add if state.broken else self._broken.discard)(name)
         self.reason = f"{name}: {state.reason}"
-        self._metrics.ready(self.seen, bool(self._broken))
-        self._say(self.reason)
+        self.metrics.ready(name, self.seen, state.broken)
+        self.say(self.reason)

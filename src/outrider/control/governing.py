@@ -11,10 +11,10 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from outrider.control.past import Past
-from outrider.control.upstreams import DraftInForce, UpstreamSet
+from outrider.control.upstreams import DraftInForce, Upstream, UpstreamSet
 from outrider.core.acceptance import SpecCounters, difference
 from outrider.core.errors import place_of
 from outrider.engines.base import EngineCounters
@@ -40,7 +40,10 @@ QUIET_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How the front stands: requests running at one engine (of several, their mean), waiting, and how long the oldest waits."""
+    """How the front stands: requests running at one engine (of several, their mean), waiting, and how long the oldest waits.
+
+    Of two pools of engines: if all requests ran in the one of the draft in force.
+    """
 
     running: float
     waiting: int
@@ -49,18 +52,19 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """One engine's sums at its last scrape; `steps` of requests."""
+    """One engine's sums at its last scrape; `steps` of requests, `device_s` the request-seconds of all engines of its device."""
 
     at_s: float
     generated: float
     steps: float
     by_draft: Mapping[str, SpecCounters]
     busy_by_draft_s: dict[str | None, float]
+    device_s: float
 
 
 @dataclass(slots=True)
 class _Untold:
-    """Requests of a draft that ended without telling their acceptance, since the last scrape."""
+    """Requests of a draft that ended at an engine without telling their acceptance, since its last scrape."""
 
     requests: int
     oldest_s: float
@@ -69,7 +73,11 @@ class _Untold:
 @dataclass(slots=True)
 class Governing:
     """One front's governor. `say` writes a log line; `record` gets the lines of a trace that `outrider replay` reads; `price`
-    is what the live page reckons cost with."""
+    is what the live page reckons cost with.
+
+    `lanes`: those whose engines are in two pools, with the draft and without; none named: every engine runs any draft. `fronts`:
+    how many share the engines. Each sees its share of the requests, taken to be one in so many, and all of an engine's steps.
+    """
 
     policy: Policy
     draft: DraftInForce
@@ -79,6 +87,8 @@ class Governing:
     price: Price | None = None
     record: Callable[[str], object] | None = None
     clock: Callable[[], float] = time.monotonic
+    lanes: frozenset[str] = frozenset()
+    fronts: int = 1
     past: Past = field(init=False)
     _turn: Turn = field(init=False)
     _life: int = 0
@@ -87,7 +97,7 @@ class Governing:
     _steps: deque[StepReading] = field(default_factory=lambda: deque(maxlen=MAX_WAITING))
     _probes: list[StartProbe] = field(default_factory=list)
     _seen: dict[str, _Seen] = field(default_factory=dict)
-    _untold: dict[str, _Untold] = field(default_factory=dict)
+    _untold: dict[str, dict[str, _Untold]] = field(default_factory=dict)
     _faults: set[str] = field(default_factory=set)
     _alerted_s: dict[tuple[str, ...], float] = field(default_factory=dict)
 
@@ -100,39 +110,60 @@ class Governing:
 
     # ---- what happens
 
+    def decides_for(self, lane: str) -> bool:
+        """Whether the draft of this lane's requests is a choice."""
+        return not self.lanes or lane in self.lanes
+
     def credit(self, credit: Credit) -> None:
         """A request that ended."""
+        if credit.running is not None and self.fronts > 1:
+            credit = replace(credit, running=credit.running * self.fronts)
         self._credits.append(credit)
 
-    def uncredited(self, draft: str, started_s: float) -> None:
-        """A request ended of which the engine tells no acceptance: the next scrape's counts by draft stand for it."""
-        untold = self._untold.setdefault(draft, _Untold(0, started_s))
+    def uncredited(self, engine: str, draft: str, started_s: float) -> None:
+        """A request ended of which the engine tells no acceptance: its next scrape's counts by draft stand for it."""
+        untold = self._untold.setdefault(engine, {}).setdefault(draft, _Untold(0, started_s))
         untold.requests += 1
         untold.oldest_s = min(untold.oldest_s, started_s)
 
-    def engine_started(self, probes: Iterable[StartProbe], readings: Iterable[StepReading]) -> None:
-        """An engine is ready: what its start-up probe and its warm-up saw. What was learned of the one before is void."""
-        self._life += 1
-        self._credits.clear()
-        self._steps = deque(readings, MAX_WAITING)
-        self._probes = list(probes)
-        self._seen.clear()
+    def engine_started(
+        self, upstream: Upstream, probes: Iterable[StartProbe], readings: Iterable[StepReading]
+    ) -> None:
+        """An engine is ready: what its start-up probe and its warm-up saw. What was learned of the one before is void, but for
+        one without a draft beside one that has it; where others like it go on, requests will tell of it."""
+        if not self._governs(upstream):
+            return
+        others = any(
+            one.ready and one.draft == upstream.draft for one in self.upstreams if one is not upstream
+        )
+        self._seen.pop(upstream.name, None)
+        self._untold.pop(upstream.name, None)
+        if upstream.can_run(self.policy.ladder.top) and not others:
+            self._life += 1
+            self._credits.clear()
+            self._steps.clear()
+            self._probes = list(probes)
+        self._steps.extend(readings)
 
     def observed(self, engine: str, counters: EngineCounters) -> None:
-        """One scrape: steps and tokens since the one before."""
-        upstream = next((one for one in self.upstreams if one.name == engine), None)
+        """One scrape: steps and tokens since the one before. An engine of one draft counts them all for that."""
+        upstream = self.upstreams.get(engine)
         if upstream is None or counters.generation_tokens is None:
             return
         now_s, generated = self.clock(), counters.generation_tokens
         steps = generated - counters.spec.accepted if counters.steps is None else counters.steps
-        seen = _Seen(now_s, generated, steps, counters.by_draft, upstream.busy_by_draft_s(now_s))
+        by_draft = counters.by_draft or ({upstream.draft: counters.spec} if upstream.draft else {})
+        busy_s, device_s = upstream.busy_by_draft_s(now_s), upstream.device.so_far_s(now_s)
+        seen = _Seen(now_s, generated, steps, by_draft, busy_s, device_s)
         before, self._seen[engine] = self._seen.get(engine), seen
-        untold, self._untold = self._untold, {}
+        untold = self._untold.pop(engine, {})
         if before is None or generated < before.generated:
             return
         self.past.generated(now_s, generated - before.generated)
+        if not self._governs(upstream):
+            return
         try:
-            if (reading := _reading(before, seen)) is not None:
+            if (reading := _reading(before, seen, self.fronts)) is not None:
                 self._steps.append(reading)
             for draft, ended in untold.items():
                 if (credit := _counted(draft, ended, before, seen)) is not None:
@@ -149,8 +180,11 @@ class Governing:
 
     def tick(self, load: Load) -> None:
         """Once a second: decide for the requests to come."""
-        self._decide(load)
+        self._decide(replace(load, running=load.running * self.fronts))
         self.past.sample(self.clock(), self._turn, load.waiting, load.queue_wait_s)
+
+    def _governs(self, upstream: Upstream) -> bool:
+        return not self.lanes or any(upstream.serves(lane) for lane in self.lanes)
 
     # ---- what is decided
 
@@ -176,7 +210,8 @@ class Governing:
             return
         self.past.finished(snapshot.finished)
         decision = turn.decision
-        self.draft.set(decision.draft, decision.why, decision.probe_draft, decision.probe_share)
+        probe = decision.probe_draft, decision.probe_share
+        self.draft.set(decision.draft, decision.why, *probe, pinned=self._pinned is not None)
         if decision.switched_from is not None:
             self._switched(decision.switched_from, decision.draft, str(decision.reason), decision.why)
         self.metrics.forget(names.DRAFT_ALERT)
@@ -227,7 +262,7 @@ class Speculation:
 
 
 def ladder_for(stack: Stack, manifest: PairManifest | None, drafts: Collection[str]) -> Ladder:
-    """The rungs of a stack on an engine that can give requests these `drafts`: its own, n-gram below a head, none.
+    """The rungs of a stack on engines that can give requests these `drafts`: its own, n-gram below a head, none.
 
     The yardstick of a head is its served AL at the stack's draft length, over all prompt sets of the pair manifest.
     """
@@ -249,20 +284,20 @@ async def govern(governing: Governing, load: Callable[[], Load]) -> None:
             governing.fault(fault)
 
 
-def _reading(before: _Seen, seen: _Seen) -> StepReading | None:
+def _reading(before: _Seen, seen: _Seen, fronts: int) -> StepReading | None:
     """T between two scrapes: request-seconds in flight over steps of requests (tokens made, but for the accepted ones)."""
     busy_s = {
         draft: total_s - before.busy_by_draft_s.get(draft, 0.0)
         for draft, total_s in seen.busy_by_draft_s.items()
     }
-    total_s, steps = sum(busy_s.values()), seen.steps - before.steps
-    passed_s = seen.at_s - before.at_s
-    if steps < LEAST_STEPS or total_s <= 0 or passed_s <= 0:
+    total_s, steps = fronts * sum(busy_s.values()), seen.steps - before.steps
+    passed_s, device_s = seen.at_s - before.at_s, seen.device_s - before.device_s
+    if steps < LEAST_STEPS or total_s <= 0 or device_s <= 0 or passed_s <= 0:
         return None
     draft = max(busy_s, key=lambda one: busy_s[one])
     if draft is None:
         return None
-    alike_ratio = min(busy_s[draft] / total_s, 1.0)
+    alike_ratio = min(busy_s[draft] / device_s, 1.0)
     return StepReading(draft, seen.at_s, total_s / passed_s, total_s / steps, round(steps), alike_ratio)
 
 

@@ -15,6 +15,7 @@ from outrider.control.upstreams import Upstream
 from outrider.core.acceptance import AcceptanceWindow, difference
 from outrider.core.errors import EngineUnreachable
 from outrider.engines.base import Engine, EngineCounters, LaunchPlan
+from outrider.governor.ladder import NO_DRAFT
 from outrider.governor.snapshot import StartProbe, StepReading
 from outrider.telemetry.scrape import lean, parse
 
@@ -47,7 +48,7 @@ def judge(method: str, window: AcceptanceWindow, probes: int, *, made_up: bool =
 
     `made_up`: the weights are random, so that it drafts is all there is to see; nothing accepted is no fault of the head.
     """
-    if method == "none":
+    if method in ("none", *NO_DRAFT):
         return ProbeResult(True, "ready, without a draft")
     if window.void:
         return ProbeResult(False, f"draft probe void: {window.void}")

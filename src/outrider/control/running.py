@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from outrider.control.probe import EngineClient
@@ -14,8 +14,10 @@ from outrider.control.supervisor import Job, Supervisor
 from outrider.control.upstreams import UpstreamSet
 from outrider.core.errors import EngineUnreachable, OutriderError
 from outrider.engines.base import Engine
+from outrider.governor.ladder import NO_DRAFT
 from outrider.launch.prepare import Prepared
 from outrider.launch.process import EngineProcess
+from outrider.stack.plain_engine import engines_of
 from outrider.telemetry.metrics import Metrics
 
 
@@ -35,6 +37,18 @@ def job_of(prepared: Prepared, engine: Engine, log_path: Path) -> Job:
         made_up=stack.dummy_weights,
         drafts=() if stack.dummy_weights else engine.plan(stack, prepared.install, prepared.models, 0).drafts,
     )
+
+
+def jobs_of(prepared: Prepared, engine: Engine, log_path: Path) -> tuple[Job, ...]:
+    """The jobs of a stack's engines: one, or the one with the draft and the plain one beside it."""
+    own, *beside = (
+        job_of(replace(prepared, stack=stack), engine, log_path) for stack in engines_of(prepared.stack)
+    )
+    if not beside:
+        return (own,)
+    log_path = log_path.with_stem(f"{log_path.stem}-plain")
+    plain = replace(beside[0], name="plain-0", log_path=log_path, only=NO_DRAFT[0], drafts=NO_DRAFT[:1])
+    return replace(own, only=own.draft, drafts=(own.draft,)), plain
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,13 @@ class EngineMetrics:
         self._metrics = metrics
         self._epochs: dict[str, Epoch] = {}
         self._last: dict[str, EngineCounters] = {}
+        self._broken: set[str] = set()
 
-    def ready(self, ready: bool, broken: bool) -> None:
-        """What /readyz says, and whether the probe found the draft broken."""
+    def ready(self, engine: str, ready: bool, broken: bool) -> None:
+        """What /readyz says, and whether the probe found this engine's draft broken: one is enough for the gauge."""
+        (self._broken.add if broken else self._broken.discard)(engine)
         self._metrics.gauge(names.READY).set(float(ready))
-        self._metrics.gauge(names.DRAFT_BROKEN).set(float(broken))
+        self._metrics.gauge(names.DRAFT_BROKEN).set(float(bool(self._broken)))
 
     def restarted(self) -> None:
         """One restart of the engine."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from outrider.control.governing import Governing
 from outrider.control.probe import EngineClient, ProbeResult, probe, time_step, warm_up
 from outrider.control.scraping import EngineMetrics
-from outrider.control.upstreams import Upstream, UpstreamSet
+from outrider.control.upstreams import Busy, Upstream, UpstreamSet
 from outrider.core.errors import EngineError, EngineStartFailed, EngineUnreachable
 from outrider.engines.base import Engine, LaunchPlan
 from outrider.governor.snapshot import StepReading
@@ -38,7 +38,8 @@ class Job:
     """What to run: the plan for a port, the draft to stamp and probe, the limits that are the stack's.
 
     `made_up`: target and draft have random weights, so the probe does not judge what is accepted. `drafts`: those that requests
-    may be stamped with, where the governor chooses; their steps are timed before users come.
+    may be stamped with, where the governor chooses; their steps are timed before users come. `only`: what all its requests run
+    with, where it is one of two.
     """
 
     engine: Engine
@@ -53,11 +54,16 @@ class Job:
     name: str = "engine-0"
     made_up: bool = False
     drafts: tuple[str, ...] = ()
+    only: str | None = None
 
 
 @dataclass(slots=True)
 class Supervisor:
-    """One engine's life. `say` prints a line for people; `state` is what /readyz tells; `first_ready` ends when it once was."""
+    """One engine's life. `say` prints a line for people; `state` is what /readyz tells; `first_ready` ends when it once was.
+
+    Engines that share a device have one `device`, and one `starting`: they start one after the other, since each measures how
+    much memory is free.
+    """
 
     job: Job
     upstreams: UpstreamSet
@@ -65,6 +71,8 @@ class Supervisor:
     say: Callable[[str], None]
     on_log: Callable[[str], None] = lambda line: None
     governing: Governing | None = None
+    device: Busy = field(default_factory=Busy)
+    starting: asyncio.Lock = field(default_factory=asyncio.Lock)
     state: ProbeResult = field(default=ProbeResult(False, "the engine is starting"))
     first_ready: asyncio.Event = field(default_factory=asyncio.Event)
     process: EngineProcess | None = None
@@ -104,21 +112,35 @@ class Supervisor:
 
     async def _run_once(self) -> None:
         """One life of the engine; ends only by raising."""
+        async with contextlib.AsyncExitStack() as turn:
+            if self.starting.locked():
+                self._set(ProbeResult(False, "waiting until the engine beside it has started"))
+                await turn.enter_async_context(self.starting)
+                self._set(ProbeResult(False, "the engine is starting"))
+            else:
+                await turn.enter_async_context(self.starting)
+            await self._live(turn.aclose)
+
+    async def _live(self, started: Callable[[], Awaitable[None]]) -> None:
+        """From its start to its end; `started` is called once it is ready."""
         job = self.job
         plan, key = job.plan(free_port()), new_key()
-        upstream = Upstream(job.name, plan.host, plan.port, job.concurrency, key)
+        upstream = Upstream(
+            job.name, plan.host, plan.port, job.concurrency, key, draft=job.only, device=self.device
+        )
         self.process = process = await EngineProcess.start(plan, key, job.log_path, self.on_log)
         client = EngineClient(job.engine, plan, upstream, job.model)
         ended = asyncio.create_task(process.wait())
         try:
             await self._unless_ended(ended, self._become_ready(client))
             if self.governing:
-                self.governing.engine_started(self._probed.seen, self._timed)
+                self.governing.engine_started(upstream, self._probed.seen, self._timed)
             upstream.ready = True
             self.upstreams.add(upstream)
             # Only now: who reads "ready" may send work.
             self._set(self._probed)
             self.first_ready.set()
+            await started()
             await self._unless_ended(ended, self._watch(client))
         finally:
             self.upstreams.remove(job.name)
@@ -154,7 +176,7 @@ class Supervisor:
                 if job.draft != "none":
                     self._set(ProbeResult(False, "probing the draft"))
                     state = await probe(client, job.draft, made_up=job.made_up)
-                self._timed = [await time_step(client, draft) for draft in job.drafts for _ in range(TIMED)]
+                self._timed = [one for draft in job.drafts for one in await self._time_steps(client, draft)]
         except TimeoutError:
             raise self._failed(
                 f"the engine was not ready within {job.start_timeout_s:.0f} s (`engine.start_timeout_s`)"
@@ -164,6 +186,16 @@ class Supervisor:
         if not state.ready:
             raise self._failed(state.reason)
         self._probed = state
+
+    async def _time_steps(self, client: EngineClient, draft: str) -> list[StepReading]:
+        """Steps of a draft alone: those during which the device had other work are left out."""
+        timed = []
+        for _ in range(TIMED):
+            before_s = self.device.so_far_s(time.monotonic())
+            reading = await time_step(client, draft)
+            if self.device.so_far_s(time.monotonic()) == before_s:
+                timed.append(reading)
+        return timed
 
     async def _watch(self, client: EngineClient) -> None:
         """Scrape once a second, off the request path. A scrape that fails is not an engine that failed."""
@@ -185,4 +217,4 @@ class Supervisor:
 
     def _set(self, state: ProbeResult) -> None:
         self.state = state
-        self.metrics.ready(state.ready, state.broken)
+        self.metrics.ready(self.job.name, state.ready, state.broken)

@@ -18,8 +18,9 @@ from outrider.engines.base import Engine, Install, LaunchPlan, ResolvedModels
 from outrider.engines.vllm import versions
 from outrider.stack.accelerators import GIB, find_accelerator
 from outrider.stack.find_facts import UNREACHABLE, Source, find_both
-from outrider.stack.memory import DEFAULT_MEMORY_FRACTION, Budget
+from outrider.stack.memory import Budget
 from outrider.stack.models import METHODS_WITH_WEIGHTS, Draft, Stack
+from outrider.stack.plain_engine import memory_fraction, without_plain
 from outrider.stack.preflight import Examination, examine
 
 POD_ADDRESS = "0.0.0.0"  # noqa: S104  (a pod's own; the NetworkPolicy says who reaches it, the key who may ask)
@@ -53,13 +54,14 @@ def values_of(
         EngineError: that engine version cannot do it.
         WeightsError: the hub does not say what the pair is, and `source` is not offline; or files here cannot be hashed.
     """
-    found = examine(stack, source)
+    one = without_plain(stack)  # in a cluster each engine has an accelerator of its own
+    found = examine(one, source)
     install = installed(stack, engine, wish.version)
-    _refuse(found, engine.judge(stack, install), note)
+    _refuse(found, engine.judge(one, install), note)
     stock = STOCK_IMAGES.get(stack.engine.name, "").format(install.version)
     values = {
         "images": {"front": wish.front_image, "engine": wish.engine_image or stock},
-        "stack": stack_block(stack),
+        "stack": stack_block(one),
         "pair": pair_block(stack, find_both(stack, source), found.manifest, note, source.offline),
         "engines": _engines(stack, engine, install, wish, found.budget, note),
         "drain": {"streamSeconds": ceil(_drain_s(stack))},
@@ -135,16 +137,22 @@ def _engines(
     budget: Budget | None,
     note: Callable[[str], None],
 ) -> dict[str, object]:
+    asked, stack = stack.policy.plain_engine, without_plain(stack)
     resources = _resources(stack, budget)
-    if not wish.split_lanes:
-        return {"engine": _engine(stack, engine, install, (), resources, note)}
     plain = stack.model_copy(update={"draft": Draft(method="none")})
+
+    def without_draft(lanes: Sequence[str]) -> dict[str, object]:
+        return _engine(plain, engine, install, lanes, resources, lambda line: None)
+
+    people = ("interactive",) if wish.split_lanes else ()
+    beside = {"plain": {**without_draft(people), "plain": True}} if asked else {}
+    own = _engine(stack, engine, install, people, resources, note)
+    if not wish.split_lanes:
+        return {"engine": own, **beside}
     return {
-        "interactive": _engine(stack, engine, install, ("interactive",), resources, note),
-        "batch": {
-            **_engine(plain, engine, install, ("batch",), resources, lambda line: None),
-            "queueWaitMs": BATCH_WAIT_MS,
-        },
+        "interactive": own,
+        **beside,
+        "batch": {**without_draft(("batch",)), "queueWaitMs": BATCH_WAIT_MS},
     }
 
 
@@ -233,8 +241,7 @@ def _resources(stack: Stack, budget: Budget | None) -> dict[str, object]:
             raise StackError("This stack cannot be deployed; nothing was rendered.", (problem,))
         asked["gpu"] = f"nvidia.com/mig-{found.name.partition('-mig-')[2]}"
     if budget:
-        fraction = stack.engine.memory_fraction or DEFAULT_MEMORY_FRACTION
         used = -sum(line.size_bytes for line in budget.lines if line.size_bytes < 0)
         cache = 0 if stack.engine.kv_cache_gib else budget.request_bytes  # a named one is among the lines
-        asked["neededGiB"] = round((used + cache) / fraction / GIB, 2)
+        asked["neededGiB"] = round((used + cache) / memory_fraction(stack) / GIB, 2)
     return {**asked, "cpu": "4", "memory": "32Gi"}

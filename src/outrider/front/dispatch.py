@@ -71,13 +71,25 @@ class Dispatcher:
         while not self.admission.empty:
             room: dict[str, Upstream] = {}
             for lane in self.settings.lanes:
-                if self.admission.waiting(lane) and (upstream := self._upstreams.pick(now_s, lane)):
+                if self.admission.waiting(lane) and (upstream := self._upstream(now_s, lane)):
                     room[lane] = upstream
             exchange = self.admission.take(now_s, room)
             if exchange is None:
                 return
             self.running.add(exchange)
             exchange.dispatch(room[exchange.lane], now_s)
+
+    def _upstream(self, now_s: float, lane: str) -> Upstream | None:
+        """Where the lane's next request goes: an engine that runs the draft in force, or the one to be probed.
+
+        Once the lane's oldest has waited longer than the stack promises, any that has room: an engine that is slower now is still
+        better than a queue. Not so under a pin.
+        """
+        if upstream := self._upstreams.pick(now_s, lane, self.draft.coming):
+            return upstream
+        other = None if self.draft.pinned else self._upstreams.pick(now_s, lane)
+        too_long = other is not None and self.admission.oldest_s(now_s, lane) > self.settings.patience_s
+        return other if too_long else None
 
     def engines_ready(self, lane: str) -> int:
         """Engines that this lane's requests may be sent to."""
@@ -122,6 +134,8 @@ class Dispatcher:
     def _credit(self, ended: list[RequestRecord], governing: Governing) -> None:
         """Tell the governor what the drafts of these were worth."""
         for record in ended:
+            if not governing.decides_for(record.lane):
+                continue
             try:
                 credit = credit_of(record)
             except ValueError as fault:  # the engine's figures do not fit each other
@@ -130,14 +144,20 @@ class Dispatcher:
             if credit is not None:
                 governing.credit(credit)
             elif record.outcome == "ok" and record.draft and record.timing.dispatched_s is not None:
-                governing.uncredited(record.draft, record.timing.dispatched_s)
+                governing.uncredited(record.engine, record.draft, record.timing.dispatched_s)
 
     def load(self) -> Load:
-        """How the front stands, for the governor."""
-        now_s = self.now()
-        engines = sum(1 for upstream in self._upstreams if upstream.ready)
-        waiting = sum(self.admission.waiting(lane) for lane in self.settings.lanes)
-        return Load(len(self.running) / max(engines, 1), waiting, self.admission.oldest_s(now_s))
+        """How the front stands, for the governor: requests running at each engine that runs the draft in force, as if all ran
+        there, which they will when those of the draft before have ended."""
+        now_s, governing = self.now(), self.speculation.governing
+        lanes = [lane for lane in self.settings.lanes if governing is None or governing.decides_for(lane)]
+        engines = [one for one in self._upstreams if any(one.serves(lane) for lane in lanes)]
+        ready = [one for one in engines if one.ready]
+        running = sum(one.in_flight for one in engines)
+        able = sum(1 for one in ready if one.can_run(self.draft.draft))
+        waiting = sum(self.admission.waiting(lane) for lane in lanes)
+        oldest_s = max((self.admission.oldest_s(now_s, lane) for lane in lanes), default=0.0)
+        return Load(running / max(able or len(ready), 1), waiting, oldest_s)
 
     def abandon(self, exchange: Exchange) -> None:
         """A waiting request's client has gone."""

@@ -26,9 +26,9 @@ Value = str | float | int | None
 
 
 class RequestRecord(NamedTuple):
-    """One ended request. `batch` is the time-weighted mean of requests running at its upstream while it ran, `alike_ratio` the
-    share of them (0 to 1) that had the same draft; `single` says that a time per token has a meaning (one answer to one
-    prompt); `key` is the API key's name."""
+    """One ended request. `batch` is the time-weighted mean of requests running at its engine while it ran, `alike_ratio` the
+    share (0 to 1) of those on the engine's device that had the same draft; `single` says that a time per token has a meaning
+    (one answer to one prompt); `key` is the API key's name."""
 
     request_id: str
     lane: str
@@ -37,6 +37,7 @@ class RequestRecord(NamedTuple):
     ended_s: float
     trace_id: str = ""
     draft: str | None = None
+    engine: str = ""
     batch: float | None = None
     alike_ratio: float | None = None
     prompt_tokens: int | None = None

@@ -74,6 +74,7 @@ class Exchange:
         "_client",
         "_connection",
         "_deadline_s",
+        "_device_s",
         "_dispatched_s",
         "_dispatcher",
         "_draft",
@@ -111,7 +112,7 @@ class Exchange:
         self._draft: str | None = None
         self._answered = self._retried = self._ended = False
         self._deadline_s = math.inf
-        self._busy_s = self._alike_s = self._sent_s = 0.0
+        self._busy_s = self._alike_s = self._device_s = self._sent_s = 0.0
         self._dispatched_s: float | None = None
         self._first_s: float | None = None
         self._last_s: float | None = None
@@ -121,11 +122,13 @@ class Exchange:
     def dispatch(self, upstream: Upstream, now_s: float) -> None:
         """Send it to `upstream`, stamped with the draft in force, or the one that the engine always runs."""
         dispatcher = self._dispatcher
-        draft = (upstream.draft or dispatcher.draft.next()) if self.asked.route.stamped else None
+        wanted = dispatcher.draft.next() if self.asked.route.stamped else None
+        draft = wanted and (upstream.draft or wanted)
         upstream.begin(now_s, draft)
         self._upstream = upstream
         self._draft = draft
         self._busy_s = upstream.busy_s(now_s)
+        self._device_s = upstream.device.so_far_s(now_s)
         self._alike_s = upstream.alike_s(now_s, draft)
         self._dispatched_s = now_s
         self._deadline_s = now_s + dispatcher.settings.request_timeout_s
@@ -302,10 +305,13 @@ class Exchange:
         now_s = dispatcher.now()
         running_s, busy_s = now_s - dispatched_s, upstream.busy_s(now_s) - self._busy_s
         alike_s = upstream.alike_s(now_s, self._draft) - self._alike_s
+        device_s = upstream.device.so_far_s(now_s) - self._device_s
         upstream.end(now_s, self._draft)
         dispatcher.release(self)
         try:
-            batch = (busy_s / running_s, alike_s / busy_s) if running_s > 0 and busy_s > 0 else (None, None)
+            batch = (
+                (busy_s / running_s, alike_s / device_s) if running_s > 0 and device_s > 0 else (None, None)
+            )
             dispatcher.ended(self._record(outcome, answer, now_s, *batch))
         except Exception as fault:  # a record that cannot be made must not hold up the queue
             dispatcher.report(fault)
@@ -336,6 +342,7 @@ class Exchange:
             ended_s=now_s,
             trace_id=self.asked.trace_id,
             draft=self._draft,
+            engine=self._upstream.name if self._upstream else "",
             batch=batch,
             alike_ratio=alike_ratio,
             prompt_tokens=_count(tokens.get("prompt_tokens")),

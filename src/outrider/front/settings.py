@@ -43,7 +43,9 @@ def _default_lanes() -> Mapping[str, LaneRule]:
 class FrontSettings:
     """Everything of the stack that the front reads. `lanes` is in order of precedence.
 
-    `queue_wait_window_s` is no setting of a stack: a demonstration that people wait for shortens it with every other window.
+    `patience_s`: a request that waited longer goes to any engine with room, whatever draft that runs: the queue wait that the
+    stack promises. `queue_wait_window_s` is no setting of a stack: a demonstration that people wait for shortens it with every
+    other window.
     """
 
     models: tuple[str, ...]
@@ -61,6 +63,7 @@ class FrontSettings:
     extra_routes: tuple[str, ...] = ()
     price: Price | None = None
     log: str = "text"
+    patience_s: float = 0.5
     queue_wait_window_s: float = 60.0
 
 
@@ -89,4 +92,5 @@ def settings_from(stack: Stack) -> FrontSettings:
         extra_routes=tuple(serve.extra_routes),
         price=stack.price,
         log=serve.log,
+        patience_s=stack.slo.queue_wait_p90_ms / 1e3,
     )

@@ -38,7 +38,10 @@ def answer(speculation: Speculation, target: bytes) -> bytes:
 def pin(governing: Governing | None, body: bytes) -> None:
     """Do as the body says. Raises RequestError: 400, or 409 where nothing governs."""
     if governing is None:
-        message = "Nothing switches drafts here: the stack says `policy: off`, this engine cannot, or this is `outrider front`."
+        message = (
+            "Nothing switches drafts here: the stack says `policy: off`, this engine cannot, or no lane has engines with and "
+            "without the draft."
+        )
         raise RequestError(409, message, code="policy_off")
     if len(body) > MAX_PIN_BYTES:
         raise RequestError(413, f"The body is larger than {MAX_PIN_BYTES} bytes.", code="body_too_large")

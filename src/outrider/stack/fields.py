@@ -26,6 +26,8 @@ def judge_sections(sections: dict[str, object]) -> Iterator[Finding]:
             yield from draft_tensor_parallel(draft, engine)
         if isinstance(forecast, Forecast):
             yield from synthetic_acceptance(forecast, draft)
+        if isinstance(policy, Policy) and policy.plain_engine:
+            yield from plain_engine(policy, draft, forecast)
     if isinstance(engine, Engine):
         yield from known_accelerator(engine)
     if isinstance(serve, Serve):
@@ -135,6 +137,19 @@ def draft_tensor_parallel(draft: Draft, engine: Engine) -> Iterator[Finding]:
         yield ("draft", "tensor_parallel"), message, "pair-draft-tp", f"Use {' or '.join(map(str, allowed))}."
 
 
+def plain_engine(policy: Policy, draft: Draft, forecast: object) -> Iterator[Finding]:
+    """A plain engine stands beside one that drafts, for whoever moves requests between the two."""
+    path, rule = ("policy", "plain_engine"), "plain-engine"
+    if draft.method == "none":
+        yield path, "the stack's own engine has no draft already", rule, "Take it out, or name a draft."
+    if not policy.enabled:
+        message = "with `enabled: false` no request ever moves to a plain engine"
+        yield path, message, rule, "Take one of the two out."
+    if forecast is not None:
+        message = "what is made up in a forecast is not governed, so that a plain engine gets nothing"
+        yield path, message, rule, "Take it out of the forecast's stack."
+
+
 def known_accelerator(engine: Engine) -> Iterator[Finding]:
     """The accelerator to reckon for is one of the table."""
     if engine.accelerator and (unknown := unknown_accelerator(engine.accelerator)):
@@ -191,7 +206,7 @@ def digest_of_package(target: Target) -> Iterator[Finding]:
 
 def policy_settings(policy: Policy) -> Iterator[Finding]:
     """Settings of the governor that contradict each other."""
-    for key, message in problems_of(policy.model_dump(exclude={"enabled"})):
+    for key, message in problems_of(policy.model_dump(exclude={"enabled", "plain_engine"})):
         yield (
             ("policy", key),
             message,

@@ -15,10 +15,10 @@ from outrider.core.errors import Problem
 from outrider.stack.accelerators import GIB, WHOLE_CARDS, Accelerator
 from outrider.stack.facts import ModelFacts
 from outrider.stack.models import Stack
+from outrider.stack.plain_engine import memory_fraction, without_plain
 from outrider.stack.weight_size import weight_size
 
 GB = 10**9
-DEFAULT_MEMORY_FRACTION = 0.9
 DEFAULT_CPU_KV_GIB = 1.0
 RUNTIME_BYTES = 2 * GIB
 _ELEMENT_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
@@ -94,6 +94,8 @@ def make_budget(stack: Stack, target: ModelFacts, draft: ModelFacts | None, on: 
     room = int(named * GIB) if named else sum(line.size_bytes for line in lines)
     if named:
         lines.append(Line("KV cache", -room, f"engine.{key}"))
+        if on.is_cpu and stack.policy.plain_engine:
+            lines.append(_plain_engine(lines))
         if sum(line.size_bytes for line in lines) < 0:
             room = 0
     return Budget(on, parallel, tuple(lines), room, max(request, 1), how, ask)
@@ -103,8 +105,21 @@ def _usable(stack: Stack, on: Accelerator) -> list[Line]:
     total = on.memory_bytes
     if on.is_cpu:
         return [Line("total", total, "as the system says")]
-    fraction = stack.engine.memory_fraction or DEFAULT_MEMORY_FRACTION
-    return [Line("usable", int(total * fraction), f"{on.memory_gib:.2f} GiB = {total:,} B × {fraction:g}")]
+    fraction = memory_fraction(stack)
+    shared = ", half of it for the plain engine" if stack.policy.plain_engine else ""
+    return [
+        Line("usable", int(total * fraction), f"{on.memory_gib:.2f} GiB = {total:,} B × {fraction:g}{shared}")
+    ]
+
+
+def _plain_engine(lines: list[Line]) -> Line:
+    """The second engine of a CPU: all that the first holds, but for the draft. On an accelerator each has its half."""
+    again = [line for line in lines if line.size_bytes < 0 and line.name != "draft"]
+    return Line(
+        "plain",
+        sum(line.size_bytes for line in again),
+        "policy.plain_engine: " + " + ".join(line.name for line in again),
+    )
 
 
 def _weights(stack: Stack, target: ModelFacts, draft: ModelFacts | None) -> list[Line]:
@@ -194,6 +209,8 @@ def _where(budget: Budget) -> str:
 def _ways_out(stack: Stack, target: ModelFacts, draft: ModelFacts | None, budget: Budget) -> str:
     """The changes that make it fit, each tried on its own."""
     on, ways = budget.accelerator, []
+    if stack.policy.plain_engine and make_budget(without_plain(stack), target, draft, on).fits:
+        ways.append("policy.plain_engine false")
     if quantization_in_force(stack, target) == "none" and not on.is_cpu:
         other = _with(stack, "target", quantization="fp8")
         tried = (

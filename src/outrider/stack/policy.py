@@ -23,6 +23,11 @@ class _Enabled(BaseModel):
         True,
         description="Move new requests between drafts while serving; `policy: off` is short for false.",
     )
+    plain_engine: bool = Field(
+        False,
+        description="Start a second engine without the draft beside the first, on the same accelerator: where the engine cannot "
+        "switch drafts itself, new requests move between the two. Half of the memory is each one's.",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -34,7 +39,7 @@ class _Enabled(BaseModel):
     @property
     def settings(self) -> PolicySettings:
         """The governor's settings. Raises ValueError where two contradict each other, which `load` refuses."""
-        return settings_from(self.model_dump(exclude={"enabled"}))
+        return settings_from(self.model_dump(exclude=set(_Enabled.model_fields)))
 
 
 def or_one_word(schema: dict[str, Any]) -> None:

@@ -26,9 +26,9 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def engine(**script: object) -> AsyncIterator[tuple[int, Simulation]]:
+async def engine(key: str = "key", **script: object) -> AsyncIterator[tuple[int, Simulation]]:
     """A simulated engine in this process."""
-    simulation = Simulation(Script(draft="ngram", ttft_ms=1, step_ms=0.1).changed(script), "key")
+    simulation = Simulation(Script(draft="ngram", ttft_ms=1, step_ms=0.1).changed(script), key)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Connection(simulation), "127.0.0.1", 0)
     try:
@@ -105,6 +105,36 @@ def test_an_engine_is_used_once_it_drafts_and_until_its_name_is_gone() -> None:
             await until(lambda: not len(bed.upstreams))
             await until(lambda: b"outrider_engine_drafts_total{" not in bed.metrics.render())
             assert bed.found.seen is True  # the queue goes on holding what comes
+            await bed.found.stop()
+
+    asyncio.run(life())
+
+
+def test_an_engine_that_asks_for_no_key_is_used_without_one() -> None:
+    """A header without a key in it could not be sent at all."""
+
+    async def life() -> None:
+        async with engine(key="") as (port, _):
+            bed = Bed(port, key="")
+            bed.found.start()
+            await until(lambda: bed.ready)
+            await bed.found.stop()
+
+    asyncio.run(life())
+
+
+@pytest.mark.parametrize("draft", ["off", "none"])
+def test_an_engine_without_a_draft_is_ready_all_the_same(draft: str) -> None:
+    """It proposes nothing, and is not expected to."""
+
+    async def life() -> None:
+        async with engine() as (port, simulation):
+            bed = Bed(port, draft=draft)
+            bed.found.start()
+            await until(lambda: bed.ready)
+            (upstream,) = bed.upstreams
+            assert (upstream.draft, simulation.drafts) == (draft, 0)
+            assert bed.said[-1].endswith("ready, without a draft")
             await bed.found.stop()
 
     asyncio.run(life())

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from outrider.control.engines import Engines
 from outrider.control.scraping import EngineMetrics
 from outrider.control.supervisor import Job, Supervisor
 from outrider.control.upstreams import UpstreamSet
@@ -134,3 +135,103 @@ def test_the_key_never_reaches_the_log(tmp_path: Path) -> None:
     asyncio.run(story())
     lines = (tmp_path / "engine.log").read_text().splitlines()
     assert lines == ["<key>", "end"], "the key is masked, a line without end is dropped, the rest is kept"
+
+
+def two(
+    folder: Path, said: list[str], plain_plan: Callable[[int], LaunchPlan] = sim_plan
+) -> tuple[Engines, UpstreamSet]:
+    """An engine with the draft and a plain one beside it."""
+    upstreams, metrics = UpstreamSet(), EngineMetrics(Metrics())
+    own = replace(supervisor(folder, sim_plan, said).job, only="ngram", drafts=("ngram",))
+    plain = replace(
+        own,
+        plan=plain_plan,
+        name="plain-0",
+        draft="none",
+        only="off",
+        drafts=("off",),
+        log_path=folder / "plain.log",
+    )
+    return Engines((own, plain), upstreams, metrics, said.append), upstreams
+
+
+def pids(engines: Engines) -> list[int]:
+    """Of their processes."""
+    return [one.process.pid for one in engines._supervisors if one.process]
+
+
+def test_two_engines_start_in_turn_and_stand_in_for_each_other(tmp_path: Path) -> None:
+    """Ready once both are; with one killed still ready, and the other is all there is, until it is back. No process is left."""
+
+    async def story() -> None:
+        said: list[str] = []
+        engines, upstreams = two(tmp_path, said)
+        running = engines.start()
+        await until(lambda: len(pids(engines)) == 1)
+        await until(lambda: len(upstreams) == 1 or len(pids(engines)) == 2)
+        assert [(one.name, one.draft) for one in upstreams] == [("engine-0", "ngram")], "one after the other"
+        assert not engines.state.ready
+        await engines.first_ready()
+        assert engines.state.ready
+        assert [(one.name, one.draft) for one in upstreams] == [("engine-0", "ngram"), ("plain-0", "off")]
+        assert len({id(one.device) for one in upstreams}) == 1
+        first = pids(engines)
+        os.kill(first[1], signal.SIGKILL)
+        await until(lambda: len(upstreams) == 1)
+        assert engines.state.ready
+        assert "plain-0: the engine is down" in engines.state.reason
+        await until(lambda: len(upstreams) == 2)
+        assert "down" not in engines.state.reason
+        assert any(line.startswith("plain-0: ") and "starting it again" in line for line in said)
+        assert pids(engines)[0] == first[0]
+        assert not running.done()
+        last = pids(engines)
+        await engines.stop()
+        assert not any(os.path.exists(f"/proc/{pid}") for pid in last)
+
+    asyncio.run(story())
+
+
+def test_a_plain_engine_that_never_starts_is_a_mistake_to_mend(tmp_path: Path) -> None:
+    """Said at the start, with its own log, and nothing is left running."""
+
+    async def story() -> None:
+        def plan(port: int) -> LaunchPlan:
+            return replace(sim_plan(port), argv=("/bin/sh", "-c", "echo out of memory; exit 1"))
+
+        engines, _ = two(tmp_path, [], plan)
+        with pytest.raises(EngineStartFailed, match="ended with status 1") as failed:
+            await engines.start()
+        assert failed.value.log_tail == ("out of memory",)
+        assert str(tmp_path / "plain.log") in failed.value.hint
+        last = pids(engines)
+        await engines.stop()
+        assert len(last) == 2
+        assert not any(os.path.exists(f"/proc/{pid}") for pid in last)
+
+    asyncio.run(story())
+
+
+def test_steps_are_timed_only_while_the_device_has_no_other_work(tmp_path: Path) -> None:
+    """A request on the engine beside it makes a step longer than it is."""
+
+    async def story() -> None:
+        said: list[str] = []
+        engines, _ = two(tmp_path, said)
+        own, plain = engines._supervisors
+        own.device.change(0.0, 1)
+        engines.start()
+        await engines.first_ready()
+        assert (own._timed, plain._timed) == ([], [])
+        await engines.stop()
+
+    asyncio.run(story())
+    quiet, _ = two(tmp_path, [])
+
+    async def in_peace() -> None:
+        quiet.start()
+        await quiet.first_ready()
+        assert [{one.draft for one in each._timed} for each in quiet._supervisors] == [{"ngram"}, {"off"}]
+        await quiet.stop()
+
+    asyncio.run(in_peace())

@@ -92,3 +92,21 @@ def test_weights_prints_what_the_engine_loads(tmp_path: Path, model: Path) -> No
     """A folder that needs no work is printed as it is."""
     result = CliRunner().invoke(weights_command, [stack_file(tmp_path, model)])
     assert re.sub(r"\s+$", "", result.stdout) == str(model)
+
+
+def test_plan_of_two_engines_shows_both_commands(tmp_path: Path, model: Path) -> None:
+    """The same target on the next port, with half of the memory each, and the draft in the first alone; as JSON too."""
+    path = Path(stack_file(tmp_path, model))
+    path.write_text(path.read_text() + "policy: {plain_engine: true}\n")
+    told = json.loads(CliRunner().invoke(plan_command, [str(path), "--json"]).stdout)
+    own, plain = told["argv"], told["plain_engine"]["argv"]
+    start = own.index("--speculative-config")
+    expected = own[:start] + own[start + 4 :]
+    expected[expected.index("8001")] = "8002"
+    assert plain == expected
+    assert own[own.index("--gpu-memory-utilization") + 1] == "0.45"
+    result = CliRunner().invoke(plan_command, [str(path)])
+    first, second = result.stdout.split("\n# the plain engine beside it\n")
+    assert "--speculative-config" in first
+    assert "--speculative-config" not in second
+    assert "no request can have another draft" not in result.stderr

@@ -117,3 +117,17 @@ def test_every_method_of_the_stack_is_in_the_table() -> None:
     from outrider.stack.models import DraftMethod
 
     assert set(get_args(DraftMethod)) - {"none"} <= set(versions.SINCE)
+
+
+def test_a_plain_engine_beside_one_that_switches_itself_is_warned_of() -> None:
+    """0.32 on CPU with the plugin gives each request its own draft; 0.26 on a GPU does not, and nothing is said."""
+    asked = stack(draft={"method": "ngram"}, policy={"plain_engine": True})
+    (problem,) = judge(asked, CPU)
+    assert (problem.rule, problem.severity, problem.path) == (
+        "plain-engine",
+        "warning",
+        "policy.plain_engine",
+    )
+    assert judge(asked, CUDA) == []
+    elsewhere = asked.model_copy(update={"engine": asked.engine.model_copy(update={"device": "cuda"})})
+    assert rules(judge(elsewhere, CPU), "warning") == []

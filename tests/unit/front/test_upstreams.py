@@ -2,7 +2,7 @@
 
 import pytest
 
-from outrider.control.upstreams import DraftInForce, Upstream, UpstreamSet
+from outrider.control.upstreams import Busy, DraftInForce, Upstream, UpstreamSet
 from outrider.core.errors import StackError
 from outrider.front.server import refuse_open_door
 from outrider.front.settings import FrontSettings, settings_from
@@ -36,6 +36,120 @@ def test_a_lane_gets_its_own_engines_and_those_of_all_lanes() -> None:
     assert getattr(upstreams.pick(0.0, "batch"), "name", None) == "batch"
     upstreams.add(Upstream("all", "h", 1, 1, ready=True))
     assert getattr(upstreams.pick(0.0, "interactive"), "name", None) == "all"
+
+
+def pool(*engines: Upstream) -> UpstreamSet:
+    """These engines, all ready."""
+    upstreams = UpstreamSet()
+    for one in engines:
+        one.ready = True
+        upstreams.add(one)
+    return upstreams
+
+
+def picked(upstreams: UpstreamSet, *drafts: str, lane: str = "interactive") -> str | None:
+    """The name of the engine that a request gets."""
+    found = upstreams.pick(10.0, lane, drafts)
+    return found and found.name
+
+
+def test_a_request_goes_to_an_engine_that_runs_its_draft() -> None:
+    """The least busy of its pool, though another pool is idle; a probe of the other pool goes there."""
+    a, b, plain = (
+        Upstream(name, "h", 1, 2, draft="off" if name == "plain" else "eagle3")
+        for name in ("a", "b", "plain")
+    )
+    upstreams = pool(a, b, plain)
+    a.begin(0.0)
+    assert picked(upstreams, "eagle3") == "b"
+    assert picked(upstreams, "off") == "plain"
+    assert picked(upstreams, "off", "eagle3") == "plain"
+    assert picked(upstreams, "eagle3", "off") == "b"
+
+
+def test_a_full_pool_is_waited_for_and_a_missing_one_is_not() -> None:
+    """Full: nothing is picked, unless nothing particular is asked for. Not ready, refusing or gone: the other pool."""
+    own, plain = Upstream("own", "h", 1, 1, draft="eagle3"), Upstream("plain", "h", 1, 1, draft="off")
+    upstreams = pool(own, plain)
+    own.begin(0.0)
+    assert picked(upstreams, "eagle3") is None
+    assert picked(upstreams) == "plain"
+    own.suspended_until_s = 11.0
+    assert picked(upstreams, "eagle3") == "plain"
+    own.suspended_until_s = 0.0
+    own.ready = False
+    assert picked(upstreams, "eagle3") == "plain"
+    upstreams.remove("own")
+    assert picked(upstreams, "eagle3") == "plain"
+    plain.begin(0.0)
+    assert picked(upstreams, "eagle3") is None
+
+
+def test_a_probe_does_not_wait_for_its_pool() -> None:
+    """Where the probed pool is full or away, the request runs with the draft in force."""
+    own, plain = Upstream("own", "h", 1, 1, draft="eagle3"), Upstream("plain", "h", 1, 1, draft="off")
+    upstreams = pool(own, plain)
+    own.begin(0.0)
+    assert picked(upstreams, "eagle3", "off") == "plain"
+    own.ready = False
+    assert picked(upstreams, "eagle3", "off") == "plain"
+    plain.begin(0.0)
+    own.end(0.0)
+    own.ready = True
+    assert picked(upstreams, "eagle3", "off") == "own"
+
+
+def test_a_lane_without_that_pool_takes_what_it_has() -> None:
+    """The batch lane's engines run no draft, whatever is in force."""
+    upstreams = pool(
+        Upstream("own", "h", 1, 1, lanes=frozenset({"interactive"}), draft="eagle3"),
+        Upstream("batch", "h", 1, 1, lanes=frozenset({"batch"}), draft="none"),
+    )
+    assert picked(upstreams, "eagle3", lane="batch") == "batch"
+    assert picked(upstreams, "off") == "own"
+
+
+def test_an_engine_that_switches_itself_runs_any_draft() -> None:
+    """There is one pool then, and a full engine is full."""
+    engine = Upstream("a", "h", 1, 1)
+    upstreams = pool(engine)
+    assert [picked(upstreams, draft) for draft in ("eagle3", "ngram", "off")] == ["a"] * 3
+    engine.begin(0.0)
+    assert picked(upstreams, "off") is None
+
+
+def test_engines_of_one_device_share_its_places() -> None:
+    """What runs on either counts; each has its own batch, and the device the sum of both."""
+    device = Busy()
+    own = Upstream("own", "h", 1, 3, draft="eagle3", device=device)
+    plain = Upstream("plain", "h", 1, 3, draft="off", device=device)
+    upstreams = pool(own, plain)
+    own.begin(0.0, "eagle3")
+    own.begin(0.0, "eagle3")
+    assert picked(upstreams, "off") == "plain"
+    plain.begin(5.0, "off")
+    assert picked(upstreams, "off") is None
+    assert picked(upstreams) is None
+    assert (own.in_flight, plain.in_flight, device.in_flight) == (2, 1, 3)
+    assert (own.busy_s(10.0), plain.busy_s(10.0), device.so_far_s(10.0)) == (20.0, 5.0, 25.0)
+    own.end(10.0, "eagle3")
+    assert picked(upstreams, "off") == "plain"
+
+
+def test_the_coming_draft_is_the_next_one() -> None:
+    """Whoever looks before it dispatches sees what it will dispatch, and looking counts nothing."""
+    draft = DraftInForce("off")
+    draft.set("off", "it did not pay", "eagle3", 0.3)
+    seen = []
+    for _ in range(200):
+        assert draft.coming == draft.coming
+        coming = draft.coming
+        assert coming[-1] == "off"
+        seen.append(draft.next())
+        assert seen[-1] == coming[0]
+    assert 55 <= seen.count("eagle3") <= 65
+    draft.set("eagle3", "good again", pinned=True)
+    assert (draft.coming, draft.pinned) == (("eagle3",), True)
 
 
 def test_changes_are_told() -> None:
@@ -89,6 +203,7 @@ def test_settings_come_from_the_stack() -> None:
                 "extra_routes": ["/tokenize"],
                 "log": "json",
             },
+            "slo": {"queue_wait_p90_ms": 250.0},
         }
     )
     settings = settings_from(stack)
@@ -105,6 +220,7 @@ def test_settings_come_from_the_stack() -> None:
     )
     assert (settings.max_body_bytes, settings.extra_routes, settings.log) == (2048, ("/tokenize",), "json")
     assert settings.max_context_tokens == 4096
+    assert settings.patience_s == 0.25
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.com", ""])  # noqa: S104  # must be refused

@@ -12,6 +12,7 @@ from outrider.stack.facts import FactsError, ModelFacts, Quantization, TensorFac
 from outrider.stack.load import load_stack_text
 from outrider.stack.memory import Budget, judge_budget, make_budget
 from outrider.stack.models import Stack
+from outrider.stack.plain_engine import engines_of, memory_fraction
 from outrider.stack.read_facts import read_config_file, read_folder
 from outrider.stack.weight_size import weight_size
 
@@ -263,3 +264,54 @@ def test_slices_are_smaller_than_their_cards() -> None:
         if "-mig-" in name:
             card = "a100-80gb" if name.startswith("a100") else name.partition("-")[0]
             assert one.memory_bytes < ACCELERATORS[card].memory_bytes
+
+
+def test_two_engines_share_an_accelerator_by_halves() -> None:
+    """Half of 139.80 GiB × 0.9 is left to each: a 30B in FP8 fits twice, a 70B does not, and that is the way out."""
+    one = stack(draft=HEAD)
+    both = load_stack_text(
+        "apiVersion: outrider/v1alpha1\ntarget: {model: a/b, max_context_tokens: 8192, quantization: fp8}\n"
+        f"draft: {HEAD}\nengine: {{device: cuda}}\npolicy: {{plain_engine: true}}\n",
+        "x",
+    )
+    small, large, h200 = shape("qwen3-coder-30b-a3b"), shape("llama-3.3-70b"), ACCELERATORS["h200"]
+    whole, half = (lines(make_budget(each, small, None, h200))["usable"] for each in (one, both))
+    assert (whole, half) == (135_098_196_295, 67_549_098_147)
+    assert make_budget(both, small, None, h200).fits
+    budget = make_budget(both, large, None, h200)
+    assert not budget.fits
+    (problem,) = judge_budget(both, large, None, budget)
+    assert problem.rule == "memory"
+    assert "policy.plain_engine false" in problem.hint
+    assert "half of it for the plain engine" in budget.lines[0].arithmetic
+
+
+def test_two_engines_of_a_cpu_hold_everything_twice_but_the_draft() -> None:
+    """Weights, working memory and the KV cache that is named; what does not fit twice is refused."""
+    target = shape("qwen3-coder-30b-a3b")
+    text = (
+        "apiVersion: outrider/v1alpha1\ntarget: {model: a/b, max_context_tokens: 2048}\n"
+        f"draft: {HEAD}\nengine: {{device: cpu}}\npolicy: {{plain_engine: %s}}\n"
+    )
+    alone, both = (load_stack_text(text % word, "x") for word in ("false", "true"))
+    machine = this_machine(256 * GIB)
+    once, twice = (lines(make_budget(each, target, None, machine)) for each in (alone, both))
+    assert twice["plain"] == sum(once[name] for name in ("weights", "working", "KV cache"))
+    assert twice == once | {"plain": twice["plain"]}
+    assert make_budget(both, target, None, machine).fits
+    tight = this_machine(96 * GIB)
+    assert make_budget(alone, target, None, tight).fits
+    assert not make_budget(both, target, None, tight).fits
+
+
+def test_the_engines_of_a_stack() -> None:
+    """One; or two with half of the memory each and no governor of their own, the second without a draft."""
+    one = stack(", max_context_tokens: 8192", ", memory_fraction: 0.8, kv_cache_gib: 4", HEAD)
+    assert engines_of(one) == (one,)
+    asked = one.model_copy(update={"policy": one.policy.model_copy(update={"plain_engine": True})})
+    own, plain = engines_of(asked)
+    assert (own.engine.memory_fraction, own.engine.kv_cache_gib, own.draft) == (0.4, 4, one.draft)
+    assert (plain.draft.method, plain.engine, plain.target) == ("none", own.engine, one.target)
+    assert not own.policy.enabled
+    assert engines_of(own) == (own,)
+    assert memory_fraction(stack()) == 0.9

@@ -75,6 +75,32 @@ def test_wrong_settings_are_refused_with_their_line(text: str, line: int, said: 
     assert said in f"{problem.message} {problem.hint}"
 
 
+def test_a_plain_engine_is_asked_for_and_is_no_setting_of_the_governor() -> None:
+    """Off by default; the thresholds stay what they are."""
+    assert stack("").policy.plain_engine is False
+    asked = stack("policy: {plain_engine: true, dwell_s: 30}\n").policy
+    assert asked.plain_engine
+    assert asked.settings == PolicySettings(dwell_s=30.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("draft: {method: none}\npolicy: {plain_engine: true}\n", "has no draft already"),
+        ("policy: {plain_engine: true, enabled: false}\n", "no request ever moves"),
+        ("policy: {plain_engine: true}\nforecast: {dummy_weights: true}\n", "made up"),
+    ],
+)
+def test_a_plain_engine_that_would_get_nothing_is_refused(text: str, said: str) -> None:
+    """One problem, at the key."""
+    with pytest.raises(StackError) as refused:
+        stack(text)
+    (problem,) = refused.value.problems
+    assert (problem.rule, problem.path) == ("plain-engine", "policy.plain_engine")
+    assert said in problem.message
+    assert problem.hint
+
+
 def test_every_setting_is_on_the_page() -> None:
     """docs/stack.md names each setting of the governor with its default, and the word `off`."""
     page = schema.markdown()

@@ -23,7 +23,8 @@ class Script:
     For measurements: `chunk_tokens` (``2,3``) are the tokens of the chunks after the first, which holds one, over and over;
     each is then a step whose tokens but one were accepted from a draft. `draft` is what a request without a stamp runs with.
     `rate_429`, `rate_500` and `rate_cut` are shares of requests, drawn from `seed` and the request's number: `fault` says
-    which. Of the drafts named in `broken` (``eagle3,ngram``) nothing is accepted. Every request whose number (from 0) divides
+    which. Of the drafts named in `broken` (``eagle3,ngram``) nothing is accepted. `tells` false: answers do not say what was
+    accepted, as of an old engine. Every request whose number (from 0) divides
     by `stall_every` stalls once, `stall_ms` before chunk `stall_at`.
 
     `ttft_table` and `step_table` (``1=23.8,8=31.3``: running requests and ms, linear in between) take the place of `ttft_ms` and
@@ -48,6 +49,7 @@ class Script:
     chunk_tokens: str = ""
     draft: str = "none"
     broken: str = ""
+    tells: bool = True
     seed: int = 0
     rate_429: float = 0.0
     rate_500: float = 0.0
@@ -188,7 +190,7 @@ def usage_of(ask: Ask, tokens: int) -> dict[str, object]:
 def usage_members(ask: Ask, script: Script) -> dict[str, object]:
     """`usage` and, for a drafted request, `metrics` as vLLM sends them at the end of an answer."""
     usage = usage_of(ask, ask.tokens)
-    if not ask.drafted:
+    if not (ask.drafted and script.tells):
         return {"usage": usage}
     steps = max(ask.chunks - 1, 0)
     accepted = sum(script.accepted(size, ask.draft) for size in ask.sizes[1:])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from outrider.core.errors import Problem
 from outrider.engines.base import Install
-from outrider.engines.vllm import versions
+from outrider.engines.vllm import switch, versions
 from outrider.engines.vllm.extra_args import refused_extra_args, refused_extra_env
 from outrider.stack.models import Stack
 
@@ -22,6 +22,7 @@ def judge(stack: Stack, install: Install) -> list[Problem]:
         *_features(stack, install),
         *_cpu_faults(stack, install),
         *_forecast(stack, install),
+        *_plain_engine(stack, install),
         *refused_extra_args(stack.engine.extra_args),
         *refused_extra_env(stack.engine.extra_env),
     ]
@@ -125,4 +126,17 @@ def _forecast(stack: Stack, install: Install) -> Iterator[Problem]:
             "forecast.position_rates",
             "engine-synthetic",
             "Leave the rates out: step times are measured all the same, and `outrider forecast` reckons with your rates.",
+        )
+
+
+def _plain_engine(stack: Stack, install: Install) -> Iterator[Problem]:
+    """A second engine where one could do it is memory for nothing; a stack that is meant for elsewhere is not judged here."""
+    here = stack.engine.device in ("auto", install.device)
+    if here and stack.policy.plain_engine and not switch.why_not(stack, install):
+        yield Problem(
+            f"vLLM {install.version} on {install.device} switches drafts itself: a plain engine only takes memory",
+            "policy.plain_engine",
+            "plain-engine",
+            "Take it out, unless two engines are what you want to try.",
+            "warning",
         )
