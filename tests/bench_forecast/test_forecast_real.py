@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from outrider.bench.document import RunDocument
+from tests.timing import Late, measures_time
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.engine, pytest.mark.timeout(1300)]
 
 STACK = Path(__file__).parents[2] / "benchmarks" / "h200" / "rehearsal.yaml"
 
 
+@measures_time
 def test_a_cpu_forecast_is_modelled_and_says_so(tmp_path: Path) -> None:
     """No weights are there; the run ends with step times of both arms, AL and speed-up reckoned, and labels on everything."""
     out = tmp_path / "run"
@@ -29,9 +31,9 @@ def test_a_cpu_forecast_is_modelled_and_says_so(tmp_path: Path) -> None:
         "--concurrency",
         "2",
         "--requests",
-        "2=8",
+        "2=16",
     ]
-    command += ["--output-tokens", "16", "--trials", "1", "--prompt-tokens", "64"]
+    command += ["--output-tokens", "96", "--trials", "1", "--prompt-tokens", "64"]
     done = subprocess.run(
         command,
         env={**os.environ, "OUTRIDER_CACHE": str(tmp_path / "cache")},
@@ -46,6 +48,8 @@ def test_a_cpu_forecast_is_modelled_and_says_so(tmp_path: Path) -> None:
     assert (labels.weights, labels.acceptance, labels.absolute_times) == ("dummy", "synthetic", False)
     assert labels.acceptance_source == "eagle3: a test"
     assert any("modelled" in note for note in labels.notes)
+    if not found.steps:  # a starved load generator reads an answer at once: no gap between chunks is left
+        raise Late(str([cell.pooled and cell.pooled.warnings for cell in found.cells]))
     (step,) = found.steps
     assert step.acceptance_length == pytest.approx(2.8)
     assert step.predicted_speedup == pytest.approx(2.8 * step.baseline_step_ms / step.step_ms)
@@ -59,7 +63,7 @@ def test_a_cpu_forecast_is_modelled_and_says_so(tmp_path: Path) -> None:
     cell = found.cell("eagle3-k3", "forecast-64", 2)
     assert cell is not None
     assert cell.pooled is not None
-    assert (cell.pooled.ok, cell.pooled.failures) == (8, {})
+    assert (cell.pooled.ok, cell.pooled.failures) == (16, {})
     assert labels.modelled
     assert (cell.pooled.output_tok_s, cell.pooled.acceptance.length) == (None, None)
     assert "is broken" not in done.stderr
