@@ -16,6 +16,7 @@ from outrider.bench.document import (
     LatencyDifference,
     RunDocument,
 )
+from outrider.bench.evidence import decides, pointing, sure_difference, surely
 from outrider.bench.figures import says_too_much
 from outrider.bench.recommend import recommendations
 from outrider.bench.steps import pooled_acceptance
@@ -24,11 +25,9 @@ from outrider.bench.words import (
     at_once,
     difference,
     listed,
-    proven,
     ratios_at,
     sets,
     speedups,
-    surely,
     tails,
     times,
     with_interval,
@@ -74,6 +73,7 @@ def _speedup(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
         prompt_set=prompt_set,
         values=values,
         good=surely(found),
+        leans=pointing(document, found),
     )
 
 
@@ -106,11 +106,11 @@ def _tail(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
     rejected = _rejected(document, arm, prompt_set)
     head = f"Tail of {arm} on {prompt_set} against no draft"
     longer = [one for one in shown if one.difference_ms.value > 0]
-    worse = any(proven(one.difference_ms, 0.0) for one in longer)
-    better = not longer and all(proven(one.difference_ms, 0.0) for one in shown)
+    worse = any(sure_difference(document, one) for one in longer)
+    better = not longer and all(sure_difference(document, one) for one in shown)
     if rejected is not None:
         values["rejected"] = rejected
-        head += f", {rejected:.0%} of its draft tokens rejected"
+        head += f", {rejected:.0%} of its draft tokens rejected over all loads"
     return Answer(
         id=f"tail/{arm}/{prompt_set}",
         text=f"{head}: {'; '.join(parts)}.",
@@ -118,6 +118,7 @@ def _tail(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
         prompt_set=prompt_set,
         values=values,
         good=False if worse else True if better else None,
+        leans=True if not longer else False if len(longer) == len(shown) else None,
     )
 
 
@@ -180,7 +181,7 @@ def _degrades(document: RunDocument, arm: str) -> Answer | None:
             why.append(f"{called[prompts]} {lengths[prompts]:.2f} against {lengths[best]:.2f} on {best}")
         if slow[prompts]:
             loads = ratios_at([(one.concurrency, one.ratio.value) for one in slow[prompts]])
-            sure = [one for one in slow[prompts] if one.steady and proven(one.ratio, 1.0)]
+            sure = [one for one in slow[prompts] if decides(one.ratio, one.steady)]
             lost += sure
             why.append(f"{'' if sure else 'perhaps '}slower than no draft at {loads}")
             values |= {f"ratio {prompts}@{one.concurrency}": one.ratio.value for one in slow[prompts]}
@@ -195,7 +196,14 @@ def _degrades(document: RunDocument, arm: str) -> Answer | None:
         return None
     every = [one for prompts in sets(document) for one in speedups(document, arm, prompts)]
     good = False if lost else None if parts else surely(every)
-    return Answer(id=f"degrades/{arm}", text=text, arm=arm, values=dict(values), good=good)
+    return Answer(
+        id=f"degrades/{arm}",
+        text=text,
+        arm=arm,
+        values=dict(values),
+        good=good,
+        leans=pointing(document, every),
+    )
 
 
 def _target(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
@@ -229,7 +237,8 @@ def _target(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
         arm=arm,
         prompt_set=prompt_set,
         values=values,
-        good=True if any(one.steady and (one.ratio.low or 0) > TARGET for one in passing) else None,
+        good=True if any(decides(one.ratio, one.steady, TARGET) for one in passing) else None,
+        leans=pointing(document, found),
     )
 
 
@@ -259,7 +268,14 @@ def _cost(document: RunDocument, prompt_set: str) -> Answer | None:
     values |= {one.name: one.usd_per_million_output_tokens for one in costs if one.commercial}
     dearest = min((one.usd_per_million_output_tokens for one in costs if one.commercial), default=None)
     good = None if dearest is None else ranked[0].usd_per_million_output_tokens < dearest
-    return Answer(id=f"cost/{prompt_set}", text=f"{text}.", prompt_set=prompt_set, values=values, good=good)
+    return Answer(
+        id=f"cost/{prompt_set}",
+        text=f"{text}.",
+        prompt_set=prompt_set,
+        values=values,
+        good=good,
+        leans=ranked[0].name != BASELINE,
+    )
 
 
 def _usd(one: Cost) -> str:

@@ -12,6 +12,9 @@ from outrider.bench.document import (
     Speedup,
     TextDifference,
 )
+from outrider.bench.evidence import proven
+
+STATES = {"failed": "failed", "invalid": "must not be believed", "missing": "was not run"}  # of a cell
 
 
 def times(value: float) -> str:
@@ -32,12 +35,6 @@ def with_interval(ratio: Interval, steady: bool = True) -> str:
 def trials(n: int) -> str:
     """``1 trial``, ``3 trials``; ``reckoned`` of none: a forecast's ratio that nobody timed."""
     return "reckoned" if n < 1 else f"{n} trial{'s' if n > 1 else ''}"
-
-
-def surely(found: Sequence[Speedup]) -> bool | None:
-    """True: each ratio's interval lies above 1, in steady cells; False: each below 1; None: anything else, or no ratio."""
-    ways = {one.ratio.value > 1 if one.steady and proven(one.ratio, 1.0) else None for one in found}
-    return ways.pop() if len(ways) == 1 else None
 
 
 def place(one: TextDifference) -> str:
@@ -89,11 +86,6 @@ def difference(one: LatencyDifference, absolute: bool) -> str:
         return text
     doubt = "too few trials for an interval" if gap.low is None else "within the noise"
     return f"{text} ({doubt})".replace(") (", "; ")
-
-
-def proven(found: Interval, than: float) -> bool:
-    """Whether the interval leaves `than` out; False without one."""
-    return found.low is not None and found.high is not None and not found.low <= than <= found.high
 
 
 def speedups(document: RunDocument, arm: str, prompt_set: str) -> list[Speedup]:

@@ -63,6 +63,11 @@ def hardware() -> dict[str, object]:
     }
 
 
+def program() -> dict[str, str | None]:
+    """Which Outrider this is: version, and commit of the checkout."""
+    return {"outrider": version_of("outrider"), "commit": _commit()}
+
+
 def provenance(command: Sequence[str], created: str) -> dict[str, object]:
     """All that is known of this machine and program; the caller adds engine, weights and data.
 
@@ -70,8 +75,7 @@ def provenance(command: Sequence[str], created: str) -> dict[str, object]:
     """
     return {
         "created": created,
-        "outrider": version_of("outrider"),
-        "commit": _commit(),
+        **program(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "command": command_line(command),
