@@ -71,6 +71,9 @@ def test_the_command_renews_a_file_in_place(tmp_path: Path) -> None:
     assert "`mine.html`" in (tmp_path / "mine.md").read_text(encoding="utf-8")
     assert "says an older version" not in (tmp_path / "mine.md").read_text(encoding="utf-8")
     assert str(tmp_path / "mine.html") in done.output
+    written = file.read_bytes()
+    assert CliRunner().invoke(bench_command, ["--renew", str(file)]).exit_code == 0
+    assert file.read_bytes() == written
 
 
 def test_run_json_has_its_reports_under_their_usual_names(tmp_path: Path) -> None:

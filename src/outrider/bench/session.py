@@ -250,15 +250,21 @@ def write_reports(folder: Path) -> document.RunDocument:
 
 def renew_reports(file: Path) -> document.RunDocument:
     """A stored `run.json` and its reports told by today's code, in place: `NAME.json`, `NAME.md` and `NAME.html`, or
-    `run.json` with `report.md` and `report.html`. Its provenance says which version reckoned. Raises MeasurementError."""
+    `run.json` with `report.md` and `report.html`. Where anything changed, its provenance says which version reckoned.
+
+    Raises MeasurementError.
+    """
     require_extra()
     from outrider.bench.compare import read_run  # noqa: PLC0415
     from outrider.bench.renew import renewed  # noqa: PLC0415
     from outrider.bench.report import write_report  # noqa: PLC0415
     from outrider.bench.report.write import put  # noqa: PLC0415
 
-    found = renewed(read_run(file))
-    found = found.model_copy(update={"provenance": {**found.provenance, "answers_reckoned_by": program()}})
+    stored = read_run(file)
+    found = renewed(stored)
+    if found != stored:
+        by: dict[str, JsonValue] = {**found.provenance, "answers_reckoned_by": {**program()}}
+        found = found.model_copy(update={"provenance": by})
     put(file, found.model_dump_json(by_alias=True, indent=1) + "\n")
     write_report(found, file.parent, report_name(file))
     return found
