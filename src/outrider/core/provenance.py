@@ -119,10 +119,11 @@ def _accelerators() -> list[str]:
 
 
 def _commit() -> str | None:
-    """The checkout this program runs from, with ``-dirty`` if it differs; None for an installed wheel."""
+    """The checkout this program runs from, with ``-dirty`` if its code differs; None for an installed wheel."""
     root = Path(__file__).resolve().parents[3]
     if not (root / ".git").exists():
         return None
     commit = _output("git", "-C", str(root), "rev-parse", "--short=12", "HEAD").strip()
-    changed = _output("git", "-C", str(root), "status", "--porcelain", "--untracked-files=no").strip()
+    status = ("status", "--porcelain", "--untracked-files=no", "--", "src", "plugin")
+    changed = _output("git", "-C", str(root), *status).strip()
     return f"{commit}-dirty" if commit and changed else commit or None
