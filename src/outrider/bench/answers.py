@@ -21,6 +21,7 @@ from outrider.bench.figures import says_too_much
 from outrider.bench.recommend import recommendations
 from outrider.bench.steps import pooled_acceptance
 from outrider.bench.words import (
+    NO_INTERVAL,
     arms,
     at_once,
     difference,
@@ -81,6 +82,8 @@ def _tail(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
     """The p99 difference under rejection: what a reader sees when drafts are thrown away."""
     absolute = document.labels.absolute_times
     parts, values, shown = [], {}, []
+    every = [one for one in document.latency_differences if (one.arm, one.prompt_set) == (arm, prompt_set)]
+    bare = all(one.difference_ms.low is None for one in every)
     for kind, name in (("step_gap_ms", "step gap"), ("e2e_ms", "E2E")):
         by_percent = [
             (percent, tails(document, arm, prompt_set, f"{kind}.p{percent}")) for percent in (99, 95)
@@ -96,7 +99,7 @@ def _tail(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
                 max(found, key=lambda one: one.concurrency),
             )
         }
-        said = [f"{difference(told[at], absolute)} at {at_once(at)}" for at in sorted(told)]
+        said = [f"{difference(told[at], absolute, known=bare)} at {at_once(at)}" for at in sorted(told)]
         parts.append(f"{name} p{percent} {listed(said)}")
         shown += found
         for one in found:
@@ -108,6 +111,7 @@ def _tail(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
     longer = [one for one in shown if one.difference_ms.value > 0]
     worse = any(sure_difference(document, one) for one in longer)
     better = not longer and all(sure_difference(document, one) for one in shown)
+    parts += [NO_INTERVAL] if bare else []
     if rejected is not None:
         values["rejected"] = rejected
         head += f", {rejected:.0%} of its draft tokens rejected over all loads"

@@ -101,15 +101,16 @@ def rival(document: RunDocument, one: Crossover) -> Answer | None:
     elif one.kind == "undecided":
         text += "; where they part is within the noise" if len(ratios) > 1 else "; one load only"
     needs, more = _needed(document, one, list(ratios))
-    ahead_everywhere = bool(ahead) if not (ahead and behind) else None
+    # Of a forecast neither says a word on the drafts: their acceptances were stated, one by one.
+    leans = bool(ahead) if document.forecast is None and not (ahead and behind) else None
     return Answer(
         id=f"rival/{one.arm}/{one.against}/{one.prompt_set}",
         text=f"{one.arm} {text}, on {one.prompt_set}.{needs}",
         arm=one.arm,
         prompt_set=one.prompt_set,
         values=values | more,
-        good=ahead_everywhere if not unsure and document.forecast is None else None,
-        leans=ahead_everywhere,
+        good=None if unsure else leans,
+        leans=leans,
     )
 
 

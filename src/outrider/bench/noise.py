@@ -8,7 +8,7 @@ from outrider.bench.document import BASELINE, Answer, Cell, RunDocument
 from outrider.bench.quantiles import P99_N
 from outrider.bench.silences import LONGER, once
 from outrider.bench.steps import reckoned
-from outrider.bench.words import at_once, listed, times, trials
+from outrider.bench.words import at_once, listed, more, times, trials
 
 _NAMED = 4  # cells named before "and N more"
 DRIFT = 0.15  # the baseline's largest trial over its smallest, less 1
@@ -30,8 +30,8 @@ def cell_words(cell: Cell) -> str:
 def first_few(words: Iterable[str]) -> str:
     """The first few, and how many more."""
     named = list(words)
-    more = len(named) - _NAMED
-    return listed(named) if more <= 0 else f"{', '.join(named[:_NAMED])} and {more} more"
+    left = len(named) - _NAMED
+    return listed(named) if left <= 0 else f"{', '.join(named[:_NAMED])} and {left} more"
 
 
 def noise(document: RunDocument) -> list[Answer]:
@@ -167,16 +167,17 @@ def _long_gaps(document: RunDocument) -> list[Answer]:
             gaps = figures.step_gap_ms
             share = (gaps.worst or 0.0) / 1e3 / figures.window_s if figures.window_s else 0.0
             if gaps.worst and gaps.p50 and share >= LONG_GAP and gaps.worst >= LONGER * gaps.p50:
-                longest[f"{cell_words(cell)} trial {trial.trial}"] = (gaps.worst, share)
+                longest[f"{cell_words(cell)} in trial {trial.trial}"] = (gaps.worst, share)
     if not longest:
         return []
     absolute = document.labels.absolute_times
-    names = first_few(
-        f"{where} {f'{gap:.0f} ms or ' if absolute else ''}{share:.0%} of its window"
+    told = [
+        f"{where}: {f'{gap:.0f} ms, ' if absolute else ''}{share:.0%} of its window"
         for where, (gap, share) in sorted(longest.items(), key=lambda one: -one[1][1])
-    )
+    ]
+    names = "; ".join(told[:_NAMED]) + more(len(told) - _NAMED)
     text = (
-        f"A stream stood still for long in {len(longest)} trials ({names}): prompts being read, or something compiled or loaded "
+        f"A stream stood still for long in {trials(len(longest))} ({names}): prompts being read, or something compiled or loaded "
         "at first use. These trials are stored without a list of their silences, so which of them it was is not known; it is in "
         "their tok/s and tails."
     )

@@ -73,8 +73,14 @@ def ratios_at(pairs: Sequence[tuple[int, float]]) -> str:
     )
 
 
-def difference(one: LatencyDifference, absolute: bool) -> str:
-    """``14.0 ms longer (34.0 against 20.0)``; in percent where the milliseconds are not to be quoted."""
+NO_INTERVAL = "too few trials for an interval"
+
+
+def difference(one: LatencyDifference, absolute: bool, *, known: bool = False) -> str:
+    """``14.0 ms longer (34.0 against 20.0)``; in percent where the milliseconds are not to be quoted.
+
+    `known`: that there is no interval is said elsewhere.
+    """
     gap = one.difference_ms
     way = "longer" if gap.value >= 0 else "shorter"
     if not absolute:
@@ -82,9 +88,9 @@ def difference(one: LatencyDifference, absolute: bool) -> str:
         text = f"{share:.0%} {way}"
     else:
         text = f"{abs(gap.value):.1f} ms {way} ({one.arm_ms:.1f} against {one.baseline_ms:.1f})"
-    if proven(gap, 0.0):
+    if proven(gap, 0.0) or (known and gap.low is None):
         return text
-    doubt = "too few trials for an interval" if gap.low is None else "within the noise"
+    doubt = NO_INTERVAL if gap.low is None else "within the noise"
     return f"{text} ({doubt})".replace(") (", "; ")
 
 
