@@ -7,7 +7,8 @@ import pytest
 
 from outrider.bench.analysis import analyse
 from outrider.bench.answers import answers
-from outrider.bench.document import Answer, Figures, RunDocument
+from outrider.bench.document import Answer, Figures, ForecastInfo, RunDocument, StatedRates
+from outrider.bench.forecast_answers import finished
 from tests.bench.simulated import Run, baseline, eagle, p_eagle, simulate
 
 SETS = ("code",)
@@ -80,3 +81,19 @@ def test_a_long_gap_of_a_trial_stored_without_silences_is_told(plain: RunDocumen
     cpu = plain.model_copy(update={"labels": labels})
     assert " ms" not in changed(cpu, "eagle3-k3", 16, gap(0.5))["caveat/long-gaps"].text
     assert "caveat/long-gaps" not in changed(plain, "eagle3-k3", 16, gap(0.01))
+
+
+def test_a_modelled_forecast_says_nothing_of_tokens_that_nobody_accepted() -> None:
+    """Random drafts made fewer tok/s at 64 than at 16: no figure of the document, so no sentence; the baseline has one."""
+    made = simulate(Run([baseline(SETS), eagle(SETS)], trials=1, waves=4)).document
+    cells = [
+        cell.model_copy(update={"pooled": cell.pooled.model_copy(update={"output_tok_s": 1.0})})
+        if cell.concurrency == 64 and cell.pooled
+        else cell
+        for cell in made.cells
+    ]
+    info = ForecastInfo(stated={"eagle3": StatedRates(rates=[0.8, 0.6, 0.5])}, synthetic=False)
+    found = finished(analyse(made.model_copy(update={"cells": cells})), info)
+    (said,) = [one for one in found.answers if one.id == "caveat/fewer-tok-s"]
+    assert said.values.keys() == {"baseline on code at 64 against 16 at once"}
+    assert found.speedups

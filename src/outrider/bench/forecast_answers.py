@@ -29,18 +29,17 @@ def finished(found: document.RunDocument, forecast: document.ForecastInfo) -> do
         told = forecast_answers(_measured(found, stated), asked=_asked(found), drawn=found.steps)
         return found.model_copy(update={"answers": [*told, *answers(found)]})
     steps = predicted(found.steps, stated)
-    changes: dict[str, list[object]] = {
+    changes: dict[str, Sequence[object]] = {
         "latency_differences": [],
         "crossovers": [],
         "costs": [],
         "answers": [],
     }
-    found = found.model_copy(update={**changes, "steps": steps, "speedups": _modelled(found, steps)})
-    kept = [one for one in caveats(found) if not one.id.startswith(_OF_WHAT_WAS_MEASURED)]
     cells = [one if one.arm == document.BASELINE else _step_times_only(one) for one in found.cells]
-    return found.model_copy(
-        update={"cells": cells, "answers": [*forecast_answers(steps, asked=_asked(found)), *kept]}
-    )
+    changes |= {"steps": steps, "speedups": _modelled(found, steps), "cells": cells}
+    found = found.model_copy(update=changes)
+    kept = [one for one in caveats(found) if not one.id.startswith(_OF_WHAT_WAS_MEASURED)]
+    return found.model_copy(update={"answers": [*forecast_answers(steps, asked=_asked(found)), *kept]})
 
 
 def _asked(found: document.RunDocument) -> dict[int, dict[str, str]]:
