@@ -186,7 +186,9 @@ def test_costs_are_of_the_same_mix() -> None:
     assert cell.pooled.output_tok_s is not None
     assert mine.usd_per_million_output_tokens == pytest.approx(3.5 / (cell.pooled.output_tok_s * 3600) * 1e6)
     assert mine.within_slo_ratio == 1.0
-    assert "GPT-5.4 asks 20.21 USD" in answer(document, "cost/code").text
+    said = answer(document, "cost/code")
+    assert "GPT-5.4 asks 20.21 USD" in said.text
+    assert (said.good, said.leans) == (None, True)  # a price is no interval; the cheapest has a draft
 
 
 def test_a_failed_baseline_gives_no_speed_up_and_says_why() -> None:

@@ -91,8 +91,10 @@ def test_what_is_not_sure_says_which_way_it_points() -> None:
         Answer(id="speedup/a/b", text="x", good=good, leans=leans)
         for good, leans in ((None, True), (None, False), (None, None), (True, True))
     )
-    groups = grouped([on, off, nowhere, sure, Answer(id="caveat/x", text="x", good=False)])
-    assert [said.mark for group in groups for said in group.items] == ["caveat", "on", "off", "open", "good"]
+    aside = [Answer(id=name, text="x", good=False) for name in ("no-baseline", "caveat/x")]
+    groups = grouped([on, off, nowhere, sure, *aside])
+    marks = [said.mark for group in groups for said in group.items]
+    assert marks == ["caveat", "caveat", "on", "off", "open", "good"]
     assert verdicts(groups) == ("good", "on", "off", "open", "caveat")
     assert len({sign for sign, _, _ in VERDICTS.values()}) == len(VERDICTS)
     assert not {"▲", "▼"} & {sign for sign, _, _ in VERDICTS.values()}

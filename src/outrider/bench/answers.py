@@ -247,7 +247,7 @@ def _target(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
 
 
 def _cost(document: RunDocument, prompt_set: str) -> Answer | None:
-    """What a million output tokens cost, against commercial models on the same mix."""
+    """What a million output tokens cost, against commercial models on the same mix; it leans to the cheapest, draft or none."""
     costs = [one for one in document.costs if one.prompt_set == prompt_set]
     own = [one for one in costs if not one.commercial]
     if not own:
@@ -270,14 +270,11 @@ def _cost(document: RunDocument, prompt_set: str) -> Answer | None:
     text += f"; {listed(asked)} for the same mix of input and output" if asked else ""
     values: dict[str, float | None] = {one.name: one.usd_per_million_output_tokens for one in ranked}
     values |= {one.name: one.usd_per_million_output_tokens for one in costs if one.commercial}
-    dearest = min((one.usd_per_million_output_tokens for one in costs if one.commercial), default=None)
-    good = None if dearest is None else ranked[0].usd_per_million_output_tokens < dearest
     return Answer(
         id=f"cost/{prompt_set}",
         text=f"{text}.",
         prompt_set=prompt_set,
         values=values,
-        good=good,
         leans=ranked[0].name != BASELINE,
     )
 

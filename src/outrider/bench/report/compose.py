@@ -54,7 +54,7 @@ def _cleaned(value: Any) -> Any:
 
 def _verdict(answer: Answer) -> Verdict:
     kind = answer.id.partition("/")[0]
-    if kind == "caveat":
+    if kind in ("caveat", "no-baseline"):
         return "caveat"
     # A forecast rests on what was stated: no interval bears it out, it points somewhere.
     sure, leans = (None, answer.good) if kind == "forecast" else (answer.good, answer.leans)
