@@ -12,7 +12,7 @@ PURE   := tests/unit tests/bench tests/bench_forecast tests/bench_report tests/s
 export PYTHON OUTRIDER_PROMETHEUS
 
 .DEFAULT_GOAL := help
-.PHONY: help engine dev train-env train-demo scale-demo bench-env bench-demo deploy-env deploy-test serve test lint acceptance bench-front docs lock format clean
+.PHONY: help engine dev train-env train-demo scale-demo bench-env bench-demo deploy-env deploy-test serve test lint acceptance bench-front docs results lock format clean
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,10 @@ lint: dev  ## Format, lint, types, import contracts, generated docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m scripts.docs --check
+
+results: dev  ## Tell the committed H200 runs with today's code: answers, text, chart; measured figures stay
+	for run in results/h200/*.json; do $(BIN)/outrider bench --renew $$run >/dev/null || exit; done
+	$(BIN)/python -m outrider.bench.report.chart results/h200/*.json --out results/h200/speedup.svg
 
 docs: dev  ## Write the generated pages of docs/
 	$(BIN)/python -m scripts.docs

@@ -16,10 +16,12 @@ from outrider.bench.document import (
     Acceptance,
     Answer,
     Crossover,
+    ForecastInfo,
     Interval,
     NaturalEnd,
     RunDocument,
     Speedup,
+    StatedRates,
     TextDifference,
 )
 from outrider.bench.figures import CellPrice
@@ -184,7 +186,9 @@ def test_costs_are_of_the_same_mix() -> None:
     assert cell.pooled.output_tok_s is not None
     assert mine.usd_per_million_output_tokens == pytest.approx(3.5 / (cell.pooled.output_tok_s * 3600) * 1e6)
     assert mine.within_slo_ratio == 1.0
-    assert "GPT-5.4 asks 20.21 USD" in answer(document, "cost/code").text
+    said = answer(document, "cost/code")
+    assert "GPT-5.4 asks 20.21 USD" in said.text
+    assert (said.good, said.leans) == (None, True)  # a price is no interval; the cheapest has a draft
 
 
 def test_a_failed_baseline_gives_no_speed_up_and_says_why() -> None:
@@ -273,7 +277,7 @@ def test_labels_become_caveats() -> None:
     } <= ids
     assert found.answers[0].text.startswith("With the acceptance assumed here: ")
     assert "Undecided: 1 trial is too few" in found.answers[0].text
-    assert "a model card" in answer(found, "caveat/synthetic-acceptance").text
+    assert "source: at the top" in answer(found, "caveat/synthetic-acceptance").text
 
 
 def test_milliseconds_of_a_cpu_are_not_quoted() -> None:
@@ -621,3 +625,68 @@ def test_a_loss_at_two_loads_that_the_curve_hides_is_named() -> None:
     told = answers(found.model_copy(update={"crossovers": [ahead]}))
     said = next(one for one in told if one.id == "stops-paying/eagle3-k3/code")
     assert "goes up and down with the load: not ahead at 4 and 16 at once" in said.text
+
+
+def test_two_trials_make_no_sentence_good_or_bad() -> None:
+    """Both ratios surely above 1 by their interval, of two trials: the same rule as the advice at the top, leaning on."""
+    found = with_speedups(
+        *(speedup("eagle3-k3", load, Interval(value=1.5, low=1.4, high=1.6, n=2)) for load in (1, 4))
+    )
+    told = {one.id.split("/")[0]: one for one in found.answers if "eagle3-k3" in one.id}
+    assert {kind for kind, one in told.items() if one.good is not None} <= {"caveat", "tail"}
+    assert told["speedup"].leans is True
+    assert found.answers[0].good is None
+    assert found.answers[0].leans is True
+
+
+def test_a_tail_of_two_trials_is_neither_good_nor_bad() -> None:
+    """The bootstrap of two starts of a server says little of a third: it leans off, and only three decide."""
+    goods = []
+    for n in (2, 3):
+        made = simulate(Run([baseline(("code",)), p_eagle(("code",))], trials=n))
+        said = answer(analyse(made.document, made.records_of), "tail/p-eagle-k7/code")
+        goods.append(said.good)
+    assert goods == [None, False]
+
+
+def test_no_draft_though_a_ratio_is_above_one_has_its_reason() -> None:
+    """What the steps explain, an interval that holds 1, or trials too small to point anywhere."""
+    nowhere = with_speedups(speedup("eagle3-k3", 1, Interval(value=1.03, n=1)), steps_explain=False)
+    assert "1.03× at 1 at once, below the 1.05× asked of it where there are so few" in nowhere.answers[1].text
+    holds = with_speedups(speedup("eagle3-k3", 1, Interval(value=1.19, low=0.9, high=1.5, n=3)))
+    assert "1.19× at 1 at once, whose interval holds 1" in holds.answers[1].text
+    flat = with_speedups(speedup("eagle3-k3", 1, Interval(value=1.19, n=1)))
+    dear = [
+        cell.model_copy(update={"pooled": cell.pooled.model_copy(update={"step_ms": 1e3})})
+        if cell.arm == "eagle3-k3" and cell.pooled
+        else cell
+        for cell in flat.cells
+    ]
+    told = answers(flat.model_copy(update={"cells": dear}))
+    said = next(one for one in told if one.id == "recommendation/code")
+    assert re.search(
+        r"1\.19× at 1 at once, but its steps explain 0\.\d\d× only: the rest is noise", said.text
+    )
+
+
+def test_drafts_of_a_forecast_are_compared_by_what_they_need_too() -> None:
+    """Each acceptance was stated by itself: break-even ALs stand beside the ratio, and nothing is sure."""
+    made = simulate(Run([baseline(("code",)), eagle(("code",)), p_eagle(("code",))]))
+    info = ForecastInfo(
+        stated={
+            name: StatedRates(rates=[0.8, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]) for name in ("eagle3", "p-eagle")
+        },
+        synthetic=True,
+    )
+    found = analyse(made.document.model_copy(update={"forecast": info}), made.records_of)
+    said = answer(found, "rival/p-eagle-k7/eagle3-k3/code")
+    assert said.good is None
+    needs = {(one.arm, one.concurrency): one.break_even_length for one in found.steps}
+    for load in GRID:
+        mine, theirs = needs["p-eagle-k7", load], needs["eagle3-k3", load]
+        assert (said.values[f"needs@{load}"], said.values[f"rival_needs@{load}"]) == (mine, theirs)
+        assert f"{mine:.2f} against {theirs:.2f} at {load}" in said.text
+    labels = found.labels.model_copy(update={"acceptance": "synthetic"})
+    told = {one.id: one for one in answers(found.model_copy(update={"labels": labels}))}
+    assert "stated of eagle3 and p-eagle one by one" in told["caveat/synthetic-acceptance"].text
+    assert "need" not in answer(analysed(), "rival/p-eagle-k7/eagle3-k3/code").text

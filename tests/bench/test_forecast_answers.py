@@ -32,8 +32,8 @@ def test_a_single_arm_pays_or_does_not_and_is_not_the_best_of_one() -> None:
     """No "is best" and no "even" where nothing else was asked for."""
     pays, loses = forecast_answers([step("a", 1, 2.0), step("a", 64, 0.7, 4.3)])
     assert pays.text == (
-        "With the acceptance stated, a pays at 1 at once: 2.00× reckoned from its step time and an AL of 3.00; it pays from an "
-        "AL of 1.50."
+        "With the acceptance stated, a pays at 1 at once: 2.00× reckoned from its step time and the AL of 3.00 stated; "
+        "it pays from an AL of 1.50."
     )
     assert (
         loses.text == "With the acceptance stated, a does not pay at 64 at once: it would need an AL of 4.30."
@@ -79,7 +79,7 @@ def test_of_several_the_best_is_named() -> None:
 )
 def test_an_arm_without_a_speed_up_is_not_known(known: list[StepCost], words: str, good: bool | None) -> None:
     """An arm whose cell failed makes no verdict over all drafts."""
-    asked = {1: list(dict.fromkeys([*(one.arm for one in known), "c"]))}
+    asked = {1: dict.fromkeys([*(one.arm for one in known), "c"], "")}
     (said,) = forecast_answers(known, asked=asked)
     assert re.search(words, said.text), said.text
     assert said.good is good
@@ -101,5 +101,38 @@ def test_failed_cells_of_a_forecast_are_not_known(synthetic: bool) -> None:
     texts = {one.id: one.text for one in found.answers if one.id.startswith("forecast/")}
     assert " is best at 1 at once" in texts["forecast/1"]
     assert "p-eagle-k7 pays at 4 at once" in texts["forecast/4"]
-    assert "eagle3-k3 is not known there" in texts["forecast/4"]
+    assert "eagle3-k3 is not known there (failed)" in texts["forecast/4"]
     assert "whether a draft pays at 16 at once is not known" in texts["forecast/16"]
+    assert texts["forecast/16"].endswith("no figures stand of eagle3-k3 and p-eagle-k7 (baseline failed).")
+
+
+@pytest.mark.parametrize("synthetic", [True, False])
+@pytest.mark.parametrize("late", [("baseline",), ("eagle3-k3",), ("baseline", "eagle3-k3")])
+def test_a_cell_without_a_step_time_says_whose_and_what_to_do(synthetic: bool, late: tuple[str, ...]) -> None:
+    """Its chunks came after the window: which arm lacks the step time, the baseline included, and the options that mend it."""
+    made = simulate(Run(drafts=(baseline(SETS), eagle(SETS)), waves=4)).document
+    cells = [
+        one.model_copy(update={"pooled": one.pooled.model_copy(update={"step_ms": None})})
+        if one.arm in late and one.concurrency == 4 and one.pooled
+        else one
+        for one in made.cells
+    ]
+    info = ForecastInfo(stated={"eagle3": StatedRates(rates=[0.8, 0.6, 0.5])}, synthetic=synthetic)
+    found = finished(analyse(made.model_copy(update={"cells": cells})), info)
+    text = next(one.text for one in found.answers if one.id == "forecast/4")
+    assert (
+        f"no step time of {' and '.join(late)}: the chunks of the answers came too late or were too few"
+        in text
+    )
+    assert "--requests" in text
+    assert "--output-tokens" in text
+
+
+def test_the_al_of_a_drawn_forecast_is_the_one_stated() -> None:
+    """AL 3.06 is stated; what the engine drew stands beside it, not in its place."""
+    found = forecast(eagle(SETS), synthetic=True, failed={})
+    said = next(one for one in found.answers if one.id == "forecast/1")
+    assert said.values["length"] == pytest.approx(1 + 0.82 + 0.68 + 0.56)
+    drawn = next(one.acceptance_length for one in found.steps if one.concurrency == 1)
+    assert said.values["drawn"] == drawn
+    assert f"measured with the AL of 3.06 stated ({drawn:.2f} drawn)" in said.text

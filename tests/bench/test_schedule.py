@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from outrider.bench.analysis import analyse
 from outrider.bench.document import Interval, RunDocument
-from outrider.bench.recommend import leans, pays
+from outrider.bench.evidence import leans, pays
 from outrider.bench.schedule import (
     Worth,
     accept,

@@ -8,7 +8,7 @@ from outrider.bench.assemble import CellName, TrialData, cell
 from outrider.bench.document import Arm, ForecastInfo, StepCost
 from outrider.bench.steps import best_length, earned, length_at, reckoned, speedup, step_costs
 from tests.bench.records import cell_data, counters, record, trace
-from tests.bench.simulated import Run, baseline, simulate
+from tests.bench.simulated import Run, baseline, eagle, simulate
 
 RATES = (0.82, 0.68, 0.56)
 
@@ -83,3 +83,52 @@ def test_a_draft_s_step_that_looks_shorter_than_none_explains_no_gain() -> None:
     assert reckoned(document, "ngram-k5", "s", 2) == pytest.approx(1.12)
     assert reckoned(document, "ngram-k5", "s", 4) == pytest.approx(0.56)
     assert reckoned(document, "ngram-k5", "s", 8) is None
+
+
+def test_steps_meet_in_the_trials_that_both_arms_have() -> None:
+    """The machine was four times as slow in trial 3, which the arm finished alone: that is no cost of its draft."""
+    made = simulate(Run([baseline(("s",)), eagle(("s",))], trials=3, waves=4)).document
+    moved = []
+    for one in made.cells:
+        drafted = one.arm != "baseline"
+        trials = [
+            trial.model_copy(
+                update={
+                    "failed": "" if drafted or trial.trial < 3 else "the engine ended",
+                    "figures": trial.figures.model_copy(
+                        update={"step_ms": (trial.figures.step_ms or 0) * (4 if trial.trial == 3 else 1)}
+                    ),
+                }
+            )
+            for trial in one.trials
+            if trial.figures
+        ]
+        pooled = one.pooled
+        if drafted and pooled:  # as a pool over all three trials would have it
+            pooled = pooled.model_copy(update={"step_ms": (pooled.step_ms or 0) * 2})
+        moved.append(one.model_copy(update={"trials": trials, "pooled": pooled}))
+    told, whole = (step_costs(cells, made.arms) for cells in (moved, made.cells))
+    assert told
+    for mine, all_three in zip(told, whole, strict=True):
+        assert mine.break_even_length == pytest.approx(all_three.break_even_length, rel=0.1)
+        assert mine.acceptance_length == pytest.approx(all_three.acceptance_length or 0, rel=0.1)
+
+
+def test_without_a_trial_in_common_there_is_no_step_cost() -> None:
+    """The baseline finished trial 1, the arm trial 2: their step times are of different moments."""
+    made = simulate(Run([baseline(("s",)), eagle(("s",))], trials=2, waves=4)).document
+    cells = [
+        one.model_copy(
+            update={
+                "trials": [
+                    trial.model_copy(
+                        update={"failed": "" if (trial.trial == 1) == (one.arm == "baseline") else "gone"}
+                    )
+                    for trial in one.trials
+                ]
+            }
+        )
+        for one in made.cells
+    ]
+    assert step_costs(made.cells, made.arms)
+    assert step_costs(cells, made.arms) == []

@@ -120,7 +120,7 @@ def test_speed_up_is_the_acceptance_length_over_the_cost_of_a_step() -> None:
     assert (best[1].arm, best[64]) == ("eagle3-k3", None)
     texts = [answer.text for answer in forecast_answers(predicted(steps, stated))]
     assert texts[0].startswith("With the acceptance stated, eagle3-k3 is best at 1 at once: 2.64×")
-    assert "AL of 2.90; it pays from an AL of 1.10." in texts[0]
+    assert "the AL of 2.90 stated; it pays from an AL of 1.10." in texts[0]
     assert texts[1].startswith(
         "With the acceptance stated, no draft pays at 64 at once: even eagle3-k3 would need an AL of 4.00"
     )

@@ -102,6 +102,23 @@ def test_no_sideways_scroll_of_the_page(
         assert page.js(OVERFLOWING.replace("WIDTH", str(width))) == []
 
 
+def test_a_phone_shows_speed_ups_and_that_there_is_more(
+    page: Page, large_folder: Path, demo_folder: Path
+) -> None:
+    """The first speed-up is on the screen, not behind the names; a wide table has a shaded edge, and a line says so."""
+    for folder in (large_folder, demo_folder):
+        _open(page, folder)
+        assert page.js("getComputedStyle(document.querySelector('.narrow')).display") == "none"
+        page.size(390, 844, phone=True)
+        assert page.js("document.querySelector('[data-figure=speedup]').getBoundingClientRect().right") <= 390
+        assert page.js("getComputedStyle(document.querySelector('.narrow')).display") == "block"
+    wide = "[...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth > one.clientWidth + 1)"
+    assert page.js(f"{wide}.length") > 0
+    assert (
+        page.js(f"{wide}.every(one => getComputedStyle(one).backgroundAttachment.includes('local'))") is True
+    )
+
+
 def test_labels_are_inside_their_pictures(page: Page, large_folder: Path) -> None:
     """No axis label or number is cut off by its picture's edge in the page's own font."""
     _open(page, large_folder)

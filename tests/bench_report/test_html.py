@@ -160,13 +160,15 @@ def test_failed_invalid_and_unmeasured_things_are_said(large: RunDocument, page:
 
 
 def test_answers_carry_mark_and_values(large: RunDocument, page: Tag) -> None:
-    """Each answer says good, bad or caveat in words, and its values can be read back."""
+    """Each answer says in words whether it is good or bad, leans or is a caveat, and its values can be read back."""
     items = {
         one.attributes["data-answer"]: one for one in page.every("li") if "data-answer" in one.attributes
     }
     assert sorted(items) == sorted(one.id for one in large.answers)
     for one in large.answers:
-        word = "Caveat" if one.good is None or one.id.startswith("caveat") else "Good" if one.good else "Bad"
+        sure = "Good" if one.good else "Bad"
+        lean = "Undecided" if one.leans is None else "Leans on" if one.leans else "Leans off"
+        word = "Caveat" if one.id.startswith("caveat") else lean if one.good is None else sure
         assert json.loads(items[one.id].attributes["data-values"]) == one.values
         assert word in items[one.id].text
         assert one.text in items[one.id].text

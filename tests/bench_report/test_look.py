@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
+from matplotlib.axes import Axes
 
-from outrider.bench.document import Interval, Quantiles, Speedup
+from outrider.bench.document import Interval, Quantiles, Speedup, StepCost
 from outrider.bench.report import look, pictures
 from outrider.bench.report.svg import draw, inline
 
@@ -85,3 +86,40 @@ def test_an_interval_without_end_does_not_hide_the_ratios() -> None:
     svg = draw((312, 216), lambda axes: pictures.speedup(axes, [point], look.looks(["a"]), [point]))
     labels = [float(one) for one in re.findall(r">([\d.]+)<", svg)]
     assert max(labels) <= 4
+
+
+def test_the_filling_meets_where_the_lines_do() -> None:
+    """On a log axis two straight lines from (1: 3 made, 1 needed) to (16: 1, 3) meet half way, at 4, not at 8.5."""
+    found = pictures.with_crossings([(1.0, 3.0, 1.0), (16.0, 1.0, 3.0)])
+    assert found[1] == pytest.approx((4.0, 2.0, 2.0))
+    assert len(found) == 3
+    assert pictures.with_crossings([(1.0, 3.0, 1.0), (16.0, 3.0, 2.0)]) == [(1.0, 3.0, 1.0), (16.0, 3.0, 2.0)]
+
+
+def test_break_even_panels_share_their_axes() -> None:
+    """A panel of small figures is drawn on the scale of the largest: heights can be compared between arms."""
+    small, large = (
+        StepCost(
+            arm=arm,
+            method="eagle3",
+            draft_length=3,
+            running=load,
+            concurrency=load,
+            step_ms=10.0 * need,
+            baseline_step_ms=10.0,
+            break_even_length=need,
+            acceptance_length=2.0,
+            predicted_speedup=2.0 / need,
+        )
+        for arm, load, need in (("a", 1, 1.2), ("b", 64, 8.0))
+    )
+    found = look.looks(["a", "b"])
+    limits = []
+
+    def paint(axes: Axes) -> None:
+        pictures.step_map(axes, [small], found, [small, large])
+        limits.append((*axes.get_xlim(), *axes.get_ylim()))
+
+    draw((312, 216), paint)
+    assert limits[0][1] > 64
+    assert limits[0][3] > 8

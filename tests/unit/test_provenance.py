@@ -2,10 +2,13 @@
 
 import json
 import shlex
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from outrider.core.provenance import command_line, provenance, redact
+from outrider.core import provenance as module
+from outrider.core.provenance import command_line, program, provenance, redact
 
 
 @pytest.mark.parametrize(
@@ -71,3 +74,23 @@ def test_the_command_names_no_folder_of_the_machine(part: str) -> None:
 def test_the_command_keeps_no_secret() -> None:
     """A token in a word is redacted though the word looks like a relative path."""
     assert "abcdefgh" not in command_line(["outrider", "bench", "token=abcdefgh", "hf_abcdefghijkl"])
+
+
+def test_results_that_are_written_make_no_program_dirty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command may write into its own checkout: ``-dirty`` is said of changed code alone."""
+    code, result = tmp_path / "src" / "outrider" / "core" / "provenance.py", tmp_path / "results" / "run.json"
+    for file in (code, result):
+        file.parent.mkdir(parents=True)
+        file.write_text("before", encoding="utf-8")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e@example.org"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all"]):
+        subprocess.run([*git, *words], check=True)
+    monkeypatch.setattr(module, "__file__", str(code))
+    result.write_text("after", encoding="utf-8")
+    clean = program()["commit"]
+    assert clean
+    assert not clean.endswith("-dirty")
+    code.write_text("after", encoding="utf-8")
+    assert program()["commit"] == f"{clean}-dirty"

@@ -1,7 +1,8 @@
 """What follows from the cells of a run: speed-ups, differences of latency, step costs, crossovers, costs, answers.
 
-`analyse` fills the derived parts of a document and changes nothing else. A cell that is invalid, failed or missing takes part in
-nothing; where the baseline's cell does not stand, its arms get no speed-up there.
+`analyse` fills the derived parts of a document and changes nothing else; `follow` those of them that follow from cells alone.
+A cell that is invalid, failed or missing takes part in nothing; where the baseline's cell does not stand, its arms get no
+speed-up there.
 """
 
 from __future__ import annotations
@@ -43,21 +44,24 @@ def analyse(
     there are no latency differences and no commercial costs. `prices`: list prices, Outrider's own by default.
     """
     latency, served_by = _from_records(document, records_of) if records_of else ([], {})
-    speedups = speedups_of(document)
     paid = document.price or {}
     source = f"{paid.get('accelerators', 1)} × {paid.get('usd_per_hour')} USD/hour"
     if paid.get("source"):
         source += f", {paid['source']}"
+    costs = [
+        *own_costs(document.cells, served_by, source),
+        *commercial_costs(served_by, read_prices() if prices is None else prices),
+    ]
+    return follow(document.model_copy(update={"latency_differences": latency, "costs": costs}))
+
+
+def follow(document: RunDocument) -> RunDocument:
+    """The document with speed-ups, steps, crossovers and answers made of its cells; latency differences and costs stay."""
     filled = document.model_copy(
         update={
-            "speedups": speedups,
-            "latency_differences": latency,
+            "speedups": speedups_of(document),
             "steps": step_costs(document.cells, document.arms),
             "crossovers": crossovers_of(document),
-            "costs": [
-                *own_costs(document.cells, served_by, source),
-                *commercial_costs(served_by, read_prices() if prices is None else prices),
-            ],
         }
     )
     return filled.model_copy(update={"answers": answers(filled)})

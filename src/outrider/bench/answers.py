@@ -16,19 +16,19 @@ from outrider.bench.document import (
     LatencyDifference,
     RunDocument,
 )
+from outrider.bench.evidence import decides, pointing, sure_difference, surely
 from outrider.bench.figures import says_too_much
 from outrider.bench.recommend import recommendations
 from outrider.bench.steps import pooled_acceptance
 from outrider.bench.words import (
+    NO_INTERVAL,
     arms,
     at_once,
     difference,
     listed,
-    proven,
     ratios_at,
     sets,
     speedups,
-    surely,
     tails,
     times,
     with_interval,
@@ -74,6 +74,7 @@ def _speedup(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
         prompt_set=prompt_set,
         values=values,
         good=surely(found),
+        leans=pointing(document, found),
     )
 
 
@@ -81,6 +82,8 @@ def _tail(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
     """The p99 difference under rejection: what a reader sees when drafts are thrown away."""
     absolute = document.labels.absolute_times
     parts, values, shown = [], {}, []
+    every = [one for one in document.latency_differences if (one.arm, one.prompt_set) == (arm, prompt_set)]
+    bare = all(one.difference_ms.low is None for one in every)
     for kind, name in (("step_gap_ms", "step gap"), ("e2e_ms", "E2E")):
         by_percent = [
             (percent, tails(document, arm, prompt_set, f"{kind}.p{percent}")) for percent in (99, 95)
@@ -96,7 +99,7 @@ def _tail(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
                 max(found, key=lambda one: one.concurrency),
             )
         }
-        said = [f"{difference(told[at], absolute)} at {at_once(at)}" for at in sorted(told)]
+        said = [f"{difference(told[at], absolute, known=bare)} at {at_once(at)}" for at in sorted(told)]
         parts.append(f"{name} p{percent} {listed(said)}")
         shown += found
         for one in found:
@@ -106,11 +109,12 @@ def _tail(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
     rejected = _rejected(document, arm, prompt_set)
     head = f"Tail of {arm} on {prompt_set} against no draft"
     longer = [one for one in shown if one.difference_ms.value > 0]
-    worse = any(proven(one.difference_ms, 0.0) for one in longer)
-    better = not longer and all(proven(one.difference_ms, 0.0) for one in shown)
+    worse = any(sure_difference(document, one) for one in longer)
+    better = not longer and all(sure_difference(document, one) for one in shown)
+    parts += [NO_INTERVAL] if bare else []
     if rejected is not None:
         values["rejected"] = rejected
-        head += f", {rejected:.0%} of its draft tokens rejected"
+        head += f", {rejected:.0%} of its draft tokens rejected over all loads"
     return Answer(
         id=f"tail/{arm}/{prompt_set}",
         text=f"{head}: {'; '.join(parts)}.",
@@ -118,6 +122,7 @@ def _tail(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
         prompt_set=prompt_set,
         values=values,
         good=False if worse else True if better else None,
+        leans=True if not longer else False if len(longer) == len(shown) else None,
     )
 
 
@@ -180,7 +185,7 @@ def _degrades(document: RunDocument, arm: str) -> Answer | None:
             why.append(f"{called[prompts]} {lengths[prompts]:.2f} against {lengths[best]:.2f} on {best}")
         if slow[prompts]:
             loads = ratios_at([(one.concurrency, one.ratio.value) for one in slow[prompts]])
-            sure = [one for one in slow[prompts] if one.steady and proven(one.ratio, 1.0)]
+            sure = [one for one in slow[prompts] if decides(one.ratio, one.steady)]
             lost += sure
             why.append(f"{'' if sure else 'perhaps '}slower than no draft at {loads}")
             values |= {f"ratio {prompts}@{one.concurrency}": one.ratio.value for one in slow[prompts]}
@@ -195,7 +200,14 @@ def _degrades(document: RunDocument, arm: str) -> Answer | None:
         return None
     every = [one for prompts in sets(document) for one in speedups(document, arm, prompts)]
     good = False if lost else None if parts else surely(every)
-    return Answer(id=f"degrades/{arm}", text=text, arm=arm, values=dict(values), good=good)
+    return Answer(
+        id=f"degrades/{arm}",
+        text=text,
+        arm=arm,
+        values=dict(values),
+        good=good,
+        leans=pointing(document, every),
+    )
 
 
 def _target(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
@@ -229,12 +241,13 @@ def _target(document: RunDocument, arm: str, prompt_set: str) -> Answer | None:
         arm=arm,
         prompt_set=prompt_set,
         values=values,
-        good=True if any(one.steady and (one.ratio.low or 0) > TARGET for one in passing) else None,
+        good=True if any(decides(one.ratio, one.steady, TARGET) for one in passing) else None,
+        leans=pointing(document, found),
     )
 
 
 def _cost(document: RunDocument, prompt_set: str) -> Answer | None:
-    """What a million output tokens cost, against commercial models on the same mix."""
+    """What a million output tokens cost, against commercial models on the same mix; it leans to the cheapest, draft or none."""
     costs = [one for one in document.costs if one.prompt_set == prompt_set]
     own = [one for one in costs if not one.commercial]
     if not own:
@@ -257,9 +270,13 @@ def _cost(document: RunDocument, prompt_set: str) -> Answer | None:
     text += f"; {listed(asked)} for the same mix of input and output" if asked else ""
     values: dict[str, float | None] = {one.name: one.usd_per_million_output_tokens for one in ranked}
     values |= {one.name: one.usd_per_million_output_tokens for one in costs if one.commercial}
-    dearest = min((one.usd_per_million_output_tokens for one in costs if one.commercial), default=None)
-    good = None if dearest is None else ranked[0].usd_per_million_output_tokens < dearest
-    return Answer(id=f"cost/{prompt_set}", text=f"{text}.", prompt_set=prompt_set, values=values, good=good)
+    return Answer(
+        id=f"cost/{prompt_set}",
+        text=f"{text}.",
+        prompt_set=prompt_set,
+        values=values,
+        leans=ranked[0].name != BASELINE,
+    )
 
 
 def _usd(one: Cost) -> str:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from outrider.bench.document import BASELINE, Answer, RunDocument
 from outrider.bench.noise import caveat, cell_words, first_few, noise
+from outrider.bench.uneven import uneven
 from outrider.bench.words import at_once, listed, place
+
+_STATED = (
+    "Acceptance was stated, not measured (its source: at the top): every speed-up holds only if your traffic accepts as "
+    "much."
+)
 
 
 def no_baseline(document: RunDocument) -> list[Answer]:
@@ -46,7 +52,14 @@ def _not_yet(document: RunDocument) -> Answer:
 
 def caveats(document: RunDocument) -> list[Answer]:
     """All that apply, the gravest first."""
-    return [*_states(document), *_labels(document), *noise(document), *_texts(document), *_flags(document)]
+    return [
+        *_states(document),
+        *_labels(document),
+        *noise(document),
+        *uneven(document),
+        *_texts(document),
+        *_flags(document),
+    ]
 
 
 def _states(document: RunDocument) -> list[Answer]:
@@ -79,13 +92,7 @@ def _labels(document: RunDocument) -> list[Answer]:
     if labels.weights == "dummy":
         found.append(caveat("dummy-weights", "The weights are dummies: times are real, texts mean nothing."))
     if labels.acceptance == "synthetic":
-        source = f" (from {labels.acceptance_source})" if labels.acceptance_source else ""
-        found.append(
-            caveat(
-                "synthetic-acceptance",
-                f"Acceptance was set, not measured{source}: every speed-up holds only if your traffic accepts as much.",
-            )
-        )
+        found.append(caveat("synthetic-acceptance", f"{_STATED} {_one_by_one(document)}".strip()))
     if not labels.absolute_times:
         found.append(
             caveat(
@@ -100,6 +107,19 @@ def _labels(document: RunDocument) -> list[Answer]:
             )
         )
     return found
+
+
+def _one_by_one(document: RunDocument) -> str:
+    """Several methods' acceptances come from several measurements: which draft is ahead may be theirs."""
+    stated = document.forecast.stated if document.forecast else {}
+    ran = {cell.arm for cell in document.cells if cell.state == "ok"}
+    drafted = {arm.method for arm in document.arms if arm.method in stated and arm.name in ran}
+    if len(drafted) < 2:
+        return ""
+    return (
+        f"It was stated of {listed(sorted(drafted))} one by one: unless both are from the same traffic, which of the drafts is "
+        "ahead is as much theirs as the drafts'. What a draft needs to pay (Step time and break-even) is measured."
+    )
 
 
 def _texts(document: RunDocument) -> list[Answer]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outrider.bench.document import Answer, Crossover, Interval, RunDocument, Speedup
+from outrider.bench.evidence import decides, pointing, surely
 from outrider.bench.standing import standing, tok_s_by_trial
 from outrider.bench.statistics import ratio_interval
-from outrider.bench.words import all_at_once, proven, ratios_at, speedups, surely
+from outrider.bench.words import all_at_once, listed, ratios_at, speedups
 
 
 def stops(document: RunDocument, one: Crossover) -> Answer | None:
@@ -55,6 +56,7 @@ def stops(document: RunDocument, one: Crossover) -> Answer | None:
         prompt_set=one.prompt_set,
         values=values,
         good=good,
+        leans=pointing(document, found),
     )
 
 
@@ -67,8 +69,8 @@ def _other_side(found: Sequence[Speedup], kind: str) -> str:
 
 
 def _unsure(found: Sequence[Speedup]) -> str:
-    """The loads at which an interval holds 1, is missing, or the cell is not steady."""
-    loads = [one.concurrency for one in found if not (one.steady and proven(one.ratio, 1.0))]
+    """The loads at which a ratio decides nothing: too few trials, an interval that holds 1, or a cell that is not steady."""
+    loads = [one.concurrency for one in found if not decides(one.ratio, one.steady)]
     return all_at_once(loads) if loads else "any load"
 
 
@@ -88,7 +90,7 @@ def rival(document: RunDocument, one: Crossover) -> Answer | None:
     values: dict[str, float | None] = {}
     for load, (ratio, _) in ratios.items():
         values |= {f"ratio@{load}": ratio.value, f"low@{load}": ratio.low, f"high@{load}": ratio.high}
-    unsure = [load for load, (ratio, steady) in ratios.items() if not (steady and proven(ratio, 1.0))]
+    unsure = [load for load, (ratio, steady) in ratios.items() if not decides(ratio, steady)]
     if len(unsure) == len(ratios):
         text += "; not surely at any of them" if len(ratios) > 1 else "; not surely"
     elif unsure:
@@ -98,13 +100,43 @@ def rival(document: RunDocument, one: Crossover) -> Answer | None:
         text += f"; they are equal near {one.running.value:.1f} running requests"
     elif one.kind == "undecided":
         text += "; where they part is within the noise" if len(ratios) > 1 else "; one load only"
+    needs, more = _needed(document, one, list(ratios))
+    # Of a forecast neither says a word on the drafts: their acceptances were stated, one by one.
+    leans = bool(ahead) if document.forecast is None and not (ahead and behind) else None
     return Answer(
         id=f"rival/{one.arm}/{one.against}/{one.prompt_set}",
-        text=f"{one.arm} {text}, on {one.prompt_set}.",
+        text=f"{one.arm} {text}, on {one.prompt_set}.{needs}",
         arm=one.arm,
         prompt_set=one.prompt_set,
-        values=values,
+        values=values | more,
+        good=None if unsure else leans,
+        leans=leans,
     )
+
+
+def _needed(
+    document: RunDocument, one: Crossover, loads: Sequence[int]
+) -> tuple[str, dict[str, float | None]]:
+    """A forecast's ratio rests on two acceptances that were stated one by one; what each draft needs rests on step times."""
+    if document.forecast is None:
+        return "", {}
+    steps = {(step.arm, step.concurrency): step.break_even_length for step in document.steps}
+    pairs = [
+        (load, mine, theirs)
+        for load in loads
+        if (mine := steps.get((one.arm, load))) and (theirs := steps.get((one.against, load)))
+    ]
+    if not pairs:
+        return "", {}
+    words = listed([f"{mine:.2f} against {theirs:.2f} at {load}" for load, mine, theirs in pairs])
+    values: dict[str, float | None] = {}
+    for load, mine, theirs in pairs:
+        values |= {f"needs@{load}": mine, f"rival_needs@{load}": theirs}
+    text = (
+        " Each has the acceptance that was stated of it; unless both were measured on the same traffic, compare what they need "
+        f"to pay, which is measured: an AL of {words} at once."
+    )
+    return text, values
 
 
 def _against(document: RunDocument, one: Crossover) -> dict[int, tuple[Interval, bool]]:

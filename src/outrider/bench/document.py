@@ -284,7 +284,11 @@ class Cost(_Strict):
 
 
 class Answer(_Strict):
-    """One sentence at the top of the report. `values` are the figures in it, so that a test can compare them with the cells."""
+    """One sentence at the top of the report. `values` are the figures in it, so that a test can compare them with the cells.
+
+    good: for the draft (True) or against it, borne out by three trials or more; None where it is not. leans: which way the
+    figures point all the same; None where they point nowhere.
+    """
 
     id: str
     text: str
@@ -292,6 +296,7 @@ class Answer(_Strict):
     prompt_set: str = ""
     values: dict[str, float | None] = Field(default_factory=dict)
     good: bool | None = None
+    leans: bool | None = None
 
 
 class Labels(_Strict):

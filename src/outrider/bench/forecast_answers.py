@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from outrider.bench import document
+from outrider.bench.answers import answers
 from outrider.bench.caveats import caveats
 from outrider.bench.forecast import Stated, stated_of
-from outrider.bench.words import at_once, listed, times
+from outrider.bench.words import STATES, at_once, listed, times
 
 # Caveats of acceptance and throughput, which a modelled forecast does not report: random drafts are never accepted.
 _NONE = document.Quantiles(n=0)
@@ -23,34 +24,47 @@ def finished(found: document.RunDocument, forecast: document.ForecastInfo) -> do
     """
     stated, synthetic = stated_of(forecast), forecast.synthetic
     labels = labelled(found.labels, stated, synthetic=synthetic)
+    found = found.model_copy(update={"labels": labels, "forecast": forecast})
     if synthetic:
-        found = found.model_copy(update={"labels": labels})
-        answers = forecast_answers(_measured(found), "measured, with", _asked(found))
-        return found.model_copy(update={"answers": [*answers, *found.answers]})
+        told = forecast_answers(_measured(found, stated), asked=_asked(found), drawn=found.steps)
+        return found.model_copy(update={"answers": [*told, *answers(found)]})
     steps = predicted(found.steps, stated)
-    changes: dict[str, list[object]] = {
+    changes: dict[str, Sequence[object]] = {
         "latency_differences": [],
         "crossovers": [],
         "costs": [],
         "answers": [],
     }
-    found = found.model_copy(
-        update={**changes, "labels": labels, "steps": steps, "speedups": _modelled(found.speedups, steps)}
-    )
-    kept = [one for one in caveats(found) if not one.id.startswith(_OF_WHAT_WAS_MEASURED)]
     cells = [one if one.arm == document.BASELINE else _step_times_only(one) for one in found.cells]
-    return found.model_copy(
-        update={"cells": cells, "answers": [*forecast_answers(steps, asked=_asked(found)), *kept]}
-    )
+    changes |= {"steps": steps, "speedups": _modelled(found, steps), "cells": cells}
+    found = found.model_copy(update=changes)
+    kept = [one for one in caveats(found) if not one.id.startswith(_OF_WHAT_WAS_MEASURED)]
+    return found.model_copy(update={"answers": [*forecast_answers(steps, asked=_asked(found)), *kept]})
 
 
-def _asked(found: document.RunDocument) -> dict[int, list[str]]:
-    """Concurrency → the arms with a draft that the run is about."""
-    asked: dict[int, list[str]] = {}
+def _asked(found: document.RunDocument) -> dict[int, dict[str, str]]:
+    """Concurrency → the arms with a draft that the run is about → why no figures stand of it there, where none do."""
+    asked: dict[int, dict[str, str]] = {}
     for cell in found.cells:
-        if cell.arm != document.BASELINE and cell.arm not in asked.setdefault(cell.concurrency, []):
-            asked[cell.concurrency].append(cell.arm)
+        if cell.arm != document.BASELINE:
+            base = found.cell(document.BASELINE, cell.prompt_set, cell.concurrency)
+            asked.setdefault(cell.concurrency, {}).setdefault(cell.arm, _lacking(base, cell))
     return asked
+
+
+def _lacking(base: document.Cell | None, mine: document.Cell) -> str:
+    """Why there is no step time to go by, the baseline's first; what to do about it where it is not known to have failed."""
+    if base is None or base.state != "ok":
+        return f"{document.BASELINE} {STATES[base.state if base else 'missing']}"
+    if mine.state != "ok":
+        return "not run yet" if mine.state == "missing" else mine.state
+    without = [cell.arm for cell in (base, mine) if not (cell.pooled and cell.pooled.step_ms)]
+    if not without:
+        return "it shared no trial with the baseline"
+    return (
+        f"no step time of {listed(without)}: the chunks of the answers came too late or were too few; ask for more requests or "
+        "longer answers, with --requests or --output-tokens"
+    )
 
 
 def _step_times_only(cell: document.Cell) -> document.Cell:
@@ -91,7 +105,7 @@ def labelled(labels: document.Labels, stated: Mapping[str, Stated], *, synthetic
             "acceptance": "synthetic",
             "modelled": not synthetic,
             "acceptance_source": "; ".join(words),
-            "notes": [note, *labels.notes],
+            "notes": list(dict.fromkeys([note, *labels.notes])),
         }
     )
 
@@ -123,61 +137,95 @@ def best_lengths(steps: Sequence[document.StepCost]) -> dict[int, document.StepC
     return best
 
 
-def _modelled(
-    measured: Sequence[document.Speedup], steps: Sequence[document.StepCost]
-) -> list[document.Speedup]:
-    """The same cells with the speed-up that is reckoned, without an interval: nothing was measured of it."""
-    gains = {(step.arm, step.concurrency): step.predicted_speedup for step in steps}
-    return [
-        one.model_copy(update={"ratio": document.Interval(value=gain, n=0)})
-        for one in measured
-        if (gain := gains.get((one.arm, one.concurrency))) is not None
-    ]
+def _modelled(found: document.RunDocument, steps: Sequence[document.StepCost]) -> list[document.Speedup]:
+    """Each arm's reckoned speed-up where its step time and the baseline's stand; no interval, for nothing was measured of it."""
+    speedups = []
+    for prompts in found.prompt_sets:
+        for step in steps:
+            cells = [found.cell(arm, prompts.name, step.concurrency) for arm in (step.arm, document.BASELINE)]
+            sides = [cell.pooled for cell in cells if cell and cell.state == "ok" and cell.pooled]
+            if step.predicted_speedup is not None and len(sides) == len(cells):
+                one = document.Speedup(
+                    arm=step.arm,
+                    prompt_set=prompts.name,
+                    concurrency=step.concurrency,
+                    running=sum(side.running_mean or step.concurrency for side in sides) / len(sides),
+                    ratio=document.Interval(value=step.predicted_speedup, n=0),
+                    steady=all(side.steady for side in sides),
+                )
+                speedups.append(one)
+    return speedups
 
 
-def _measured(found: document.RunDocument) -> list[document.StepCost]:
-    """Step costs with the speed-up that was measured: it holds what a step time alone does not, such as waits for prefills."""
+def _measured(found: document.RunDocument, stated: Mapping[str, Stated]) -> list[document.StepCost]:
+    """Step costs with the AL stated and the speed-up that was measured: it holds what a step time alone does not, such as
+    waits for prefills."""
     gains = {(one.arm, one.concurrency): one.ratio.value for one in found.speedups}
     return [
         step.model_copy(update={"predicted_speedup": gains.get((step.arm, step.concurrency))})
-        for step in found.steps
+        for step in predicted(found.steps, stated)
     ]
 
 
 def forecast_answers(
     steps: Sequence[document.StepCost],
-    how: str = "reckoned from its step time and",
-    asked: Mapping[int, Sequence[str]] | None = None,
+    asked: Mapping[int, Mapping[str, str]] | None = None,
+    drawn: Sequence[document.StepCost] | None = None,
 ) -> list[document.Answer]:
     """One sentence a batch: which arm pays, which is best of several, by how much, and from which acceptance length on.
 
-    `steps` hold the speed-ups to go by (`predicted`), `how` says where those are from. `asked`: the arms of the run by
-    concurrency; an arm without a speed-up there (its cell, or the baseline's, does not stand) is said not to be known.
+    `steps` hold the AL stated and the speed-ups to go by. `drawn`: the same steps with the AL that the engine drew, where it
+    did, and the speed-ups were measured; without it they are reckoned. `asked`: by concurrency the arms of the run, each with
+    the reason to give where it has no speed-up: it is said not to be known.
     """
-    wanted = asked or {step.concurrency: [] for step in steps}
-    answers = []
+    wanted = asked or {step.concurrency: {} for step in steps}
+    lengths = None
+    if drawn is not None:
+        lengths = {(one.arm, one.concurrency): one.acceptance_length for one in drawn}
+    said = []
     for concurrency in sorted(wanted):
         here = [step for step in steps if step.concurrency == concurrency]
         known = [step for step in here if step.predicted_speedup is not None]
         names = dict.fromkeys([*wanted[concurrency], *(step.arm for step in here)])
-        unknown = [name for name in names if name not in {step.arm for step in known}]
-        answers.append(_at_batch(concurrency, known, unknown, how))
-    return answers
+        unknown = {
+            name: wanted[concurrency].get(name, "")
+            for name in names
+            if name not in {step.arm for step in known}
+        }
+        said.append(_at_batch(concurrency, known, unknown, lengths))
+    return said
+
+
+def _not_known(unknown: Mapping[str, str]) -> str:
+    """`` a and b are not known there (baseline failed).``, a sentence for each reason."""
+    sentences = ""
+    for reason in dict.fromkeys(unknown.values()):
+        names = [name for name in unknown if unknown[name] == reason]
+        why = f" ({reason})" if reason else ""
+        sentences += f" {listed(names)} {'is' if len(names) == 1 else 'are'} not known there{why}."
+    return sentences
 
 
 def _at_batch(
-    concurrency: int, known: Sequence[document.StepCost], unknown: Sequence[str], how: str
+    concurrency: int,
+    known: Sequence[document.StepCost],
+    unknown: Mapping[str, str],
+    drawn: Mapping[tuple[str, int], float | None] | None,
 ) -> document.Answer:
     best = best_lengths(known).get(concurrency)
     load, alone = at_once(concurrency), len(known) + len(unknown) == 1
-    left = f" {listed(unknown)} {'is' if len(unknown) == 1 else 'are'} not known there." if unknown else ""
+    left = _not_known(unknown)
     values: dict[str, float | None] = {}
     if best is not None:
         gain, length = best.predicted_speedup or 0.0, best.acceptance_length or 0.0
         values = {"speedup": gain, "length": length, "break_even": best.break_even_length}
         verdict = "pays" if alone or len(known) == 1 else "is best of what is known" if unknown else "is best"
+        how = f"reckoned from its step time and the AL of {length:.2f} stated"
+        if drawn is not None:
+            values["drawn"] = had = drawn.get((best.arm, concurrency))
+            how = f"measured with the AL of {length:.2f} stated" + (f" ({had:.2f} drawn)" if had else "")
         text = (
-            f"{best.arm} {verdict} at {load}: {times(gain)} {how} an AL of {length:.2f}; it pays from an AL of "
+            f"{best.arm} {verdict} at {load}: {times(gain)} {how}; it pays from an AL of "
             f"{best.break_even_length:.2f}.{left}"
         )
     elif known:
@@ -189,7 +237,9 @@ def _at_batch(
             which = "no draft that is known" if unknown else "no draft"
             text = f"{which} pays at {load}: even {least.arm} would need an AL of {least.break_even_length:.2f}.{left}"
     else:
-        text = f"whether a draft pays at {load} is not known: no figures stand of {listed(unknown)}."
+        reasons = "; ".join(filter(None, dict.fromkeys(unknown.values())))
+        text = f"whether a draft pays at {load} is not known: no figures stand of {listed(list(unknown))}"
+        text += f" ({reasons})." if reasons else "."
     return document.Answer(
         id=f"forecast/{concurrency}",
         text=f"With the acceptance stated, {text}",

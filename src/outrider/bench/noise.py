@@ -6,14 +6,15 @@ from collections.abc import Iterable
 
 from outrider.bench.document import BASELINE, Answer, Cell, RunDocument
 from outrider.bench.quantiles import P99_N
-from outrider.bench.silences import once
+from outrider.bench.silences import LONGER, once
 from outrider.bench.steps import reckoned
-from outrider.bench.words import at_once, listed, times, trials
+from outrider.bench.words import at_once, listed, more, times, trials
 
 _NAMED = 4  # cells named before "and N more"
 DRIFT = 0.15  # the baseline's largest trial over its smallest, less 1
 UNEXPLAINED = 0.2  # a speed-up this much above what its steps explain
 STOOD_STILL = 0.01  # of a trial's time, from which on it is worth a sentence
+LONG_GAP = 0.05  # of a trial's window: one step gap that takes so much
 
 
 def caveat(name: str, text: str, **values: float) -> Answer:
@@ -29,8 +30,8 @@ def cell_words(cell: Cell) -> str:
 def first_few(words: Iterable[str]) -> str:
     """The first few, and how many more."""
     named = list(words)
-    more = len(named) - _NAMED
-    return listed(named) if more <= 0 else f"{', '.join(named[:_NAMED])} and {more} more"
+    left = len(named) - _NAMED
+    return listed(named) if left <= 0 else f"{', '.join(named[:_NAMED])} and {left} more"
 
 
 def noise(document: RunDocument) -> list[Answer]:
@@ -59,6 +60,7 @@ def noise(document: RunDocument) -> list[Answer]:
         *_few_trials(document),
         *_unsettled(document),
         *_stood_still(document),
+        *_long_gaps(document),
         *_unexplained(document),
     ]
 
@@ -152,3 +154,31 @@ def _stood_still(document: RunDocument) -> list[Answer]:
         "load on the machine. It is in the tok/s and tails of these trials; more trials show what they are without it."
     )
     return [caveat("stood-still", text, **values)]
+
+
+def _long_gaps(document: RunDocument) -> list[Answer]:
+    """Trials stored without their silences, by an older version: their longest step gap is all there is to go by."""
+    longest: dict[str, tuple[float, float]] = {}
+    for cell in document.cells:
+        for trial in cell.trials:
+            figures = trial.figures
+            if cell.state != "ok" or figures is None or trial.failed or trial.length_s is not None:
+                continue
+            gaps = figures.step_gap_ms
+            share = (gaps.worst or 0.0) / 1e3 / figures.window_s if figures.window_s else 0.0
+            if gaps.worst and gaps.p50 and share >= LONG_GAP and gaps.worst >= LONGER * gaps.p50:
+                longest[f"{cell_words(cell)} in trial {trial.trial}"] = (gaps.worst, share)
+    if not longest:
+        return []
+    absolute = document.labels.absolute_times
+    told = [
+        f"{where}: {f'{gap:.0f} ms, ' if absolute else ''}{share:.0%} of its window"
+        for where, (gap, share) in sorted(longest.items(), key=lambda one: -one[1][1])
+    ]
+    names = "; ".join(told[:_NAMED]) + more(len(told) - _NAMED)
+    text = (
+        f"A stream stood still for long in {trials(len(longest))} ({names}): prompts being read, or something compiled or loaded "
+        "at first use. These trials are stored without a list of their silences, so which of them it was is not known; it is in "
+        "their tok/s and tails."
+    )
+    return [caveat("long-gaps", text, **{where: gap for where, (gap, _) in longest.items()})]

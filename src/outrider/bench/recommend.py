@@ -11,14 +11,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import groupby
 
-from outrider.bench.document import BASELINE, Answer, Interval, RunDocument, Speedup
+from outrider.bench.document import BASELINE, Answer, RunDocument, Speedup
+from outrider.bench.evidence import (
+    EACH_TRIAL_AT_LEAST,
+    ENOUGH_TRIALS,
+    decides,
+    explained,
+    leans,
+    pays,
+    proven,
+)
 from outrider.bench.steps import reckoned
-from outrider.bench.words import arms, at_once, difference, listed, proven, sets, speedups, tails, times
-
-EACH_TRIAL_AT_LEAST = 1.05
-ENOUGH_TRIALS = 3
-_STATES = {"failed": "failed", "invalid": "must not be believed", "missing": "was not run"}
-_T_OF_TWO = 12.7062  # Student t, 97.5 %, one degree of freedom
+from outrider.bench.words import STATES, arms, at_once, difference, listed, sets, speedups, tails, times
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +39,6 @@ class Choice:
     unknown: str = ""
 
 
-def pays(ratio: Interval) -> bool:
-    """Whether a speed-up is surely above 1: its 95 % interval lies above 1. A single trial has none and is never sure."""
-    return ratio.low is not None and ratio.low > 1
-
-
-def leans(ratio: Interval) -> bool:
-    """Whether one or two trials point to a gain: each reached 1.05. Of more trials the interval decides."""
-    if ratio.n >= ENOUGH_TRIALS or pays(ratio):
-        return pays(ratio)
-    if ratio.low is None:
-        return ratio.value >= EACH_TRIAL_AT_LEAST
-    # The two trials lie half an interval apart, without Student's t: the smaller one follows.
-    smaller: float = ratio.value * (ratio.low / ratio.value) ** (1 / _T_OF_TWO)
-    return smaller >= EACH_TRIAL_AT_LEAST
-
-
 def choices(document: RunDocument, prompt_set: str) -> list[Choice]:
     """The best arm at each concurrency of the run: a surer arm goes before a larger ratio."""
     found = [one for arm in arms(document) for one in speedups(document, arm, prompt_set)]
@@ -64,7 +52,7 @@ def choices(document: RunDocument, prompt_set: str) -> list[Choice]:
 
 def _choice(document: RunDocument, prompt_set: str, concurrency: int, here: list[Speedup]) -> Choice:
     trials = min((one.ratio.n for one in here), default=0)
-    pointed = [one for one in here if leans(one.ratio) and _explained(document, one)]
+    pointed = [one for one in here if leans(one.ratio) and explained(document, one)]
     best = max(
         pointed,
         key=lambda one: (_settled(one), pays(one.ratio), one.steady, one.ratio.value),
@@ -84,20 +72,14 @@ def _unknown(document: RunDocument, prompt_set: str, concurrency: int, here: lis
         cell = document.cell(name, prompt_set, concurrency)
         state = cell.state if cell else "missing"
         if state != "ok":
-            states.setdefault(_STATES[state], []).append(name)
+            states.setdefault(STATES[state], []).append(name)
     if without and not states:
         states["shared no trial with the baseline"] = without
     return listed([f"{listed(names)} {state}" for state, names in states.items()])
 
 
 def _settled(one: Speedup) -> bool:
-    return pays(one.ratio) and one.steady and one.ratio.n >= ENOUGH_TRIALS
-
-
-def _explained(document: RunDocument, one: Speedup) -> bool:
-    """Whether a gain that is not sure agrees with tokens per step × T(b, 0)/T(b, K): noise alone points nowhere."""
-    expected = reckoned(document, one.arm, one.prompt_set, one.concurrency)
-    return pays(one.ratio) or expected is None or expected >= EACH_TRIAL_AT_LEAST
+    return pays(one.ratio) and decides(one.ratio, one.steady)
 
 
 def recommendations(document: RunDocument) -> list[Answer]:
@@ -142,6 +124,12 @@ def _good(found: list[Choice]) -> bool | None:
     return any(choice.best for choice in found)
 
 
+def _leans(found: list[Choice]) -> bool | None:
+    """Which way the loads point where not all is decided: to some draft at each of them, or to none at any."""
+    ways = {choice.best is not None for choice in found if not choice.unknown}
+    return ways.pop() if len(ways) == 1 else None
+
+
 def _overall(document: RunDocument, by_set: dict[str, list[Choice]]) -> Answer:
     on, off, points, unknown, values = [], [], [], [], {}
     for name, found in by_set.items():
@@ -174,6 +162,7 @@ def _overall(document: RunDocument, by_set: dict[str, list[Choice]]) -> Answer:
         text=f"{_assumed(document)}{' '.join(parts)}",
         values=values,
         good=_good(every),
+        leans=_leans(every),
     )
 
 
@@ -224,7 +213,7 @@ def _of_set(document: RunDocument, prompt_set: str, found: list[Choice]) -> Answ
             key=lambda one: one.ratio.value,
         )
         values[f"{best.arm}@{best.concurrency}"] = best.ratio.value
-        most = f"the best was {best.arm} with {times(best.ratio.value)} at {at_once(best.concurrency)}"
+        most = f"the best was {best.arm} with {times(best.ratio.value)} at {at_once(best.concurrency)}{_but(document, best)}"
         where = f" at {_load(found, known)}" if len(known) < len(found) else ""
         parts = [f"leave the draft off{where}; {most}"] if said[True] and not said[False] else parts
         said[False] = [f"no draft{where}; {most}"] if said[False] else []
@@ -238,7 +227,21 @@ def _of_set(document: RunDocument, prompt_set: str, found: list[Choice]) -> Answ
         prompt_set=prompt_set,
         values=values,
         good=_good(found),
+        leans=_leans(found),
     )
+
+
+def _but(document: RunDocument, best: Speedup) -> str:
+    """Why a ratio above 1 is not taken for a gain."""
+    expected = reckoned(document, best.arm, best.prompt_set, best.concurrency)
+    if best.ratio.value <= 1:
+        return ""
+    if not explained(document, best) and expected is not None:
+        return f", but its steps explain {times(expected)} only: the rest is noise"
+    if best.ratio.n >= ENOUGH_TRIALS:
+        return ", whose interval holds 1"
+    least = f"{EACH_TRIAL_AT_LEAST:.2f}×"
+    return f", below the {least} asked of {'it' if best.ratio.n < 2 else 'each trial'} where there are so few"
 
 
 def _gain(gains: list[Speedup]) -> str:

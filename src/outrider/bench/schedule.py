@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 
 from outrider.bench.document import BASELINE, Interval, RunDocument, Speedup
-from outrider.bench.recommend import pays
+from outrider.bench.evidence import pays
 from outrider.bench.words import at_once, listed, with_interval
 from outrider.core.errors import MeasurementError
 

@@ -18,7 +18,7 @@ from outrider.bench.folder import RunFolder
 from outrider.bench.matrix import requests_for
 from outrider.bench.run import Bench, BenchPlan
 from outrider.core.errors import MeasurementError, StackError
-from outrider.core.provenance import provenance, redact, version_of
+from outrider.core.provenance import program, provenance, redact, version_of
 from outrider.engines.base import Engine, Install
 from outrider.launch.judged import judged
 from outrider.launch.service import Service
@@ -246,3 +246,30 @@ def write_reports(folder: Path) -> document.RunDocument:
     put(folder / "run.json", found.model_dump_json(by_alias=True, indent=1) + "\n")
     write_report(found, folder)
     return found
+
+
+def renew_reports(file: Path) -> document.RunDocument:
+    """A stored `run.json` and its reports told by today's code, in place: `NAME.json`, `NAME.md` and `NAME.html`, or
+    `run.json` with `report.md` and `report.html`. Where anything changed, its provenance says which version reckoned.
+
+    Raises MeasurementError.
+    """
+    require_extra()
+    from outrider.bench.compare import read_run  # noqa: PLC0415
+    from outrider.bench.renew import renewed  # noqa: PLC0415
+    from outrider.bench.report import write_report  # noqa: PLC0415
+    from outrider.bench.report.write import put  # noqa: PLC0415
+
+    stored = read_run(file)
+    found = renewed(stored)
+    if found != stored:
+        by: dict[str, JsonValue] = {**found.provenance, "answers_reckoned_by": {**program()}}
+        found = found.model_copy(update={"provenance": by})
+    put(file, found.model_dump_json(by_alias=True, indent=1) + "\n")
+    write_report(found, file.parent, report_name(file))
+    return found
+
+
+def report_name(file: Path) -> str:
+    """How the reports of a `run.json` are called, without an ending."""
+    return "report" if file.name == "run.json" else file.stem

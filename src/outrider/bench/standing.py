@@ -11,6 +11,16 @@ def standing(document: RunDocument, arm: str, prompt_set: str, concurrency: int)
     return cell if cell and cell.state == "ok" and cell.pooled and cell.pooled.output_tok_s else None
 
 
+def shared_trials(document: RunDocument, arm: str, other: str, prompt_set: str, concurrency: int) -> int:
+    """How many trials of a cell stand in both arms."""
+    cells = (document.cell(name, prompt_set, concurrency) for name in (arm, other))
+    numbers = [
+        {trial.trial for trial in cell.trials if trial.figures and not trial.failed} if cell else set()
+        for cell in cells
+    ]
+    return len(set.intersection(*numbers))
+
+
 def tok_s_by_trial(cell: Cell) -> dict[int, float]:
     """Output tok/s of the trials that stand."""
     return {

@@ -9,48 +9,78 @@ Source: measurement method of this project; AL from unconditional position rates
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from outrider.bench.acceptance import Counted, acceptance
-from outrider.bench.document import BASELINE, Acceptance, Arm, Cell, Figures, RunDocument, StepCost
+from outrider.bench.document import BASELINE, Acceptance, Arm, Cell, RunDocument, StepCost
 from outrider.core.acceptance import SpecCounters, acceptance_length_of
 
 
 def step_costs(cells: Sequence[Cell], arms: Sequence[Arm]) -> list[StepCost]:
     """T(b, K) against T(b, 0) for every arm and concurrency, over all prompt sets that both ran (cells of state ``ok``).
 
+    Of each set, in the trials that both have: a moment of the machine that one of them alone met is no cost of the other's.
     Step times and running requests are averaged over sets, counts added. An arm that drafts in a part of its steps is
     predicted by its tokens per step, not by its AL. Cells without a step time (coarse chunks, steps not counted) are left out.
     """
     found = []
-    standing = {
-        (cell.arm, cell.prompt_set, cell.concurrency): cell.pooled
-        for cell in cells
-        if cell.state == "ok" and cell.pooled and cell.pooled.step_ms
-    }
+    standing = {(cell.arm, cell.prompt_set, cell.concurrency): cell for cell in cells if cell.state == "ok"}
     for arm in arms:
         for concurrency in sorted({cell.concurrency for cell in cells}):
-            pairs = [
-                (mine, base)
+            sides = [
+                _sides(mine, base)
                 for (name, prompts, running), mine in standing.items()
                 if name == arm.name != BASELINE
                 and running == concurrency
                 and (base := standing.get((BASELINE, prompts, concurrency))) is not None
             ]
-            if pairs:
-                found.append(_cost(arm, concurrency, pairs))
+            if kept := [side for side in sides if side is not None]:
+                found.append(_cost(arm, concurrency, kept))
     return found
 
 
-def _cost(arm: Arm, concurrency: int, pairs: Sequence[tuple[Figures, Figures]]) -> StepCost:
-    step = _mean([mine.step_ms or 0.0 for mine, _ in pairs])
-    base = _mean([theirs.step_ms or 0.0 for _, theirs in pairs])
-    drafts = pooled_acceptance([mine.acceptance for mine, _ in pairs])
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """A cell and the baseline's, over the trials that both have: step times in ms, running requests, what was accepted."""
+
+    step_ms: float
+    baseline_step_ms: float
+    running: float
+    acceptance: Acceptance
+
+
+def _sides(mine: Cell, base: Cell) -> _Sides | None:
+    """None where either has no step time in those trials."""
+    told = [
+        {trial.trial: trial.figures for trial in cell.trials if trial.figures and not trial.failed}
+        for cell in (mine, base)
+    ]
+    shared = sorted(told[0].keys() & told[1].keys())
+    if told[0].keys() == told[1].keys():
+        both = [[cell.pooled] if cell.pooled else [] for cell in (mine, base)]
+    else:
+        both = [[figures[trial] for trial in shared] for figures in told]
+    steps = [[one.step_ms for one in side if one.step_ms] for side in both]
+    if not all(steps):
+        return None
+    return _Sides(
+        step_ms=_mean(steps[0]),
+        baseline_step_ms=_mean(steps[1]),
+        running=_mean([one.running_mean or mine.concurrency for one in both[0]]),
+        acceptance=pooled_acceptance([one.acceptance for one in both[0]]),
+    )
+
+
+def _cost(arm: Arm, concurrency: int, sides: Sequence[_Sides]) -> StepCost:
+    step = _mean([one.step_ms for one in sides])
+    base = _mean([one.baseline_step_ms for one in sides])
+    drafts = pooled_acceptance([one.acceptance for one in sides])
     per_step = drafts.tokens_per_step or drafts.length
     return StepCost(
         arm=arm.name,
         method=arm.method,
         draft_length=arm.draft_length,
-        running=_mean([mine.running_mean or concurrency for mine, _ in pairs]),
+        running=_mean([one.running for one in sides]),
         concurrency=concurrency,
         step_ms=step,
         baseline_step_ms=base,

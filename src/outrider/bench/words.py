@@ -12,6 +12,9 @@ from outrider.bench.document import (
     Speedup,
     TextDifference,
 )
+from outrider.bench.evidence import proven
+
+STATES = {"failed": "failed", "invalid": "must not be believed", "missing": "was not run"}  # of a cell
 
 
 def times(value: float) -> str:
@@ -32,12 +35,6 @@ def with_interval(ratio: Interval, steady: bool = True) -> str:
 def trials(n: int) -> str:
     """``1 trial``, ``3 trials``; ``reckoned`` of none: a forecast's ratio that nobody timed."""
     return "reckoned" if n < 1 else f"{n} trial{'s' if n > 1 else ''}"
-
-
-def surely(found: Sequence[Speedup]) -> bool | None:
-    """True: each ratio's interval lies above 1, in steady cells; False: each below 1; None: anything else, or no ratio."""
-    ways = {one.ratio.value > 1 if one.steady and proven(one.ratio, 1.0) else None for one in found}
-    return ways.pop() if len(ways) == 1 else None
 
 
 def place(one: TextDifference) -> str:
@@ -76,8 +73,14 @@ def ratios_at(pairs: Sequence[tuple[int, float]]) -> str:
     )
 
 
-def difference(one: LatencyDifference, absolute: bool) -> str:
-    """``14.0 ms longer (34.0 against 20.0)``; in percent where the milliseconds are not to be quoted."""
+NO_INTERVAL = "too few trials for an interval"
+
+
+def difference(one: LatencyDifference, absolute: bool, *, known: bool = False) -> str:
+    """``14.0 ms longer (34.0 against 20.0)``; in percent where the milliseconds are not to be quoted.
+
+    `known`: that there is no interval is said elsewhere.
+    """
     gap = one.difference_ms
     way = "longer" if gap.value >= 0 else "shorter"
     if not absolute:
@@ -85,15 +88,10 @@ def difference(one: LatencyDifference, absolute: bool) -> str:
         text = f"{share:.0%} {way}"
     else:
         text = f"{abs(gap.value):.1f} ms {way} ({one.arm_ms:.1f} against {one.baseline_ms:.1f})"
-    if proven(gap, 0.0):
+    if proven(gap, 0.0) or (known and gap.low is None):
         return text
-    doubt = "too few trials for an interval" if gap.low is None else "within the noise"
+    doubt = NO_INTERVAL if gap.low is None else "within the noise"
     return f"{text} ({doubt})".replace(") (", "; ")
-
-
-def proven(found: Interval, than: float) -> bool:
-    """Whether the interval leaves `than` out; False without one."""
-    return found.low is not None and found.high is not None and not found.low <= than <= found.high
 
 
 def speedups(document: RunDocument, arm: str, prompt_set: str) -> list[Speedup]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from outrider.bench.session import prepared, write_reports
+from outrider.bench.session import prepared, renew_reports, report_name, write_reports
 from outrider.cli.measuring import (
     checked,
     load_sets,
@@ -27,7 +27,16 @@ from outrider.stack.load import load_stack
 @click.argument("stack", type=click.Path(path_type=Path, dir_okay=False), required=False)
 @measure_options("bench-NAME")
 @click.option("--report-only", is_flag=True, help="Write the reports of what the folder holds, run nothing.")
-def bench_command(stack: Path | None, out: Path | None, report_only: bool, **given: Any) -> None:
+@click.option(
+    "--renew",
+    metavar="RUN.json",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Write a stored run.json and its reports again, without the run's folder: measured figures stay, what follows from "
+    "them (speed-ups, step costs, answers) is reckoned by this version.",
+)
+def bench_command(
+    stack: Path | None, out: Path | None, report_only: bool, renew: Path | None, **given: Any
+) -> None:
     """Compare STACK's draft, and more of them, with no draft at all: on the real server, with tails and cost.
 
     \b
@@ -44,12 +53,16 @@ def bench_command(stack: Path | None, out: Path | None, report_only: bool, **giv
 
     Needs `make bench-env` (the load generator, in an environment of its own).
     """
+    if renew is not None:
+        refuse_other_options(click.get_current_context(), ("renew",), "--renew measures nothing")
+        show(renew_reports(renew), renew, report_name(renew))
+        return
     if report_only:
         refuse_other_options(
             click.get_current_context(), ("out", "report_only"), "--report-only measures nothing"
         )
         folder = out or _default(stack)
-        show(write_reports(folder), folder)
+        show(write_reports(folder), folder / "run.json")
         return
     loaded = load_stack(stack)
     engine = startable(loaded)

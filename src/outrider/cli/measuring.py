@@ -112,12 +112,12 @@ def load_sets(specs: tuple[str, ...], data: Path | None, limit: int | None) -> l
     return found
 
 
-def show(document: RunDocument, folder: Path) -> None:
-    """The answers, and where the report lies."""
+def show(document: RunDocument, file: Path, report: str = "report") -> None:
+    """The answers, and where the run's `file` and its reports lie."""
     for answer in document.answers:
         click.echo(f"• {answer.text}")
     click.echo(
-        f"\nreport: {folder / 'report.html'}\n        {folder / 'report.md'}\ndata:   {folder / 'run.json'}"
+        f"\nreport: {file.with_name(f'{report}.html')}\n        {file.with_name(f'{report}.md')}\ndata:   {file}"
     )
 
 
@@ -297,6 +297,6 @@ def run_session(session: Session, folder: Path, runner: LoadRunner, *, report: b
     say(f"{len(session.plan.arms)} arms, {cells} cells into {folder}")
     found = measure(session, folder, runner, say, report=report)
     if found is not None:
-        show(found, folder)
+        show(found, folder / "run.json")
     else:
         say(f"measured; now `outrider bench --report-only --out {folder}`")

@@ -63,6 +63,11 @@ def hardware() -> dict[str, object]:
     }
 
 
+def program() -> dict[str, str | None]:
+    """Which Outrider this is: version, and commit of the checkout."""
+    return {"outrider": version_of("outrider"), "commit": _commit()}
+
+
 def provenance(command: Sequence[str], created: str) -> dict[str, object]:
     """All that is known of this machine and program; the caller adds engine, weights and data.
 
@@ -70,8 +75,7 @@ def provenance(command: Sequence[str], created: str) -> dict[str, object]:
     """
     return {
         "created": created,
-        "outrider": version_of("outrider"),
-        "commit": _commit(),
+        **program(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "command": command_line(command),
@@ -115,10 +119,11 @@ def _accelerators() -> list[str]:
 
 
 def _commit() -> str | None:
-    """The checkout this program runs from, with ``-dirty`` if it differs; None for an installed wheel."""
+    """The checkout this program runs from, with ``-dirty`` if its code differs; None for an installed wheel."""
     root = Path(__file__).resolve().parents[3]
     if not (root / ".git").exists():
         return None
     commit = _output("git", "-C", str(root), "rev-parse", "--short=12", "HEAD").strip()
-    changed = _output("git", "-C", str(root), "status", "--porcelain", "--untracked-files=no").strip()
+    status = ("status", "--porcelain", "--untracked-files=no", "--", "src", "plugin")
+    changed = _output("git", "-C", str(root), *status).strip()
     return f"{commit}-dirty" if commit and changed else commit or None

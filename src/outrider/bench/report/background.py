@@ -17,6 +17,10 @@ GLOSSARY = (
         "1 + accepted draft tokens ÷ drafts. The bonus token that every step yields is included (vLLM's convention).",
     ),
     (
+        "arm",
+        "One configuration under comparison: a draft with its length K, or the baseline, which has none.",
+    ),
+    (
         "break-even",
         "T(b, K) ÷ T(b, 0): the tokens per step at which a step with the draft is worth what it costs.",
     ),
@@ -24,12 +28,17 @@ GLOSSARY = (
         "C, concurrency",
         "Requests the load generator keeps open. The engine may run fewer: see measured running requests.",
     ),
+    ("cell", "One arm on one prompt set at one concurrency, all its trials together."),
     (
         "coverage",
         "Drafts ÷ engine steps: how often there was anything to verify. An n-gram draft is silent on most steps.",
     ),
     ("E2E", "From sending the request to its last token."),
     ("effective K", "Proposed draft tokens ÷ drafts: below K where the draft stopped early."),
+    (
+        "made",
+        "Tokens per step that the arm's steps yielded (modelled: the AL stated), beside those needed to break even.",
+    ),
     (
         "measured running requests, b",
         "Mean number of requests the engine ran over the window; the x axis of every crossover.",
@@ -38,9 +47,17 @@ GLOSSARY = (
         "not steady",
         "The window in which the full concurrency ran was too short; the number is printed, not to be relied on.",
     ),
+    (
+        "objective",
+        "The limits on latency that the stack states (`slo`); the share within it is of requests that kept all of them.",
+    ),
     ("p50, p95, p99", "Nearest-rank percentiles. p95 needs 72 values, p99 368; below that: n too small."),
     ("position rate", "Share of all drafts in which the token at this position was accepted."),
     ("queue wait", "From arrival at the front to dispatch to the engine."),
+    (
+        "shape",
+        "A model's sizes without its weights, as its config.json says them: what a forecast runs, on dummy weights.",
+    ),
     (
         "speed-up",
         "Output tokens per second of the arm ÷ the baseline's, same prompts, same concurrency; geometric mean over trials.",
@@ -58,6 +75,10 @@ GLOSSARY = (
     (
         "tokens per step",
         "Output tokens ÷ all engine steps, steps without a draft included: 1.00 for the baseline.",
+    ),
+    (
+        "trial",
+        "One run of a cell on one start of the server. Below three of them nothing is decided: answers only lean.",
     ),
     ("TPOT", "(Last token − first token) ÷ tokens after the first arrival, a request's mean."),
     ("TTFT", "From sending the request to its first token."),
@@ -124,14 +145,13 @@ def banners(document: RunDocument) -> tuple[tuple[str, str], ...]:
 def what_was_run(document: RunDocument) -> tuple[tuple[str, str], ...]:
     """(label, words): the honest labels of the run."""
     labels, settings = document.labels, document.settings
-    measured = labels.acceptance + (f" ({labels.acceptance_source})" if labels.acceptance_source else "")
     natural = settings.natural_end_prompts and document.forecast is None
     ends = f"; natural end up to {settings.natural_end_tokens}" if natural else ""
     trials = f"{settings.trials}, {'interleaved' if labels.interleaved else 'not interleaved'}"
     pairs = [
         ("target model", document.served_name),
         ("weights", labels.weights),
-        ("acceptance", measured),
+        ("acceptance", f"{labels.acceptance}{' (source: at the top)' if labels.acceptance_source else ''}"),
         ("hardware", _hardware(document)),
         ("engine", _engine(document)),
         ("temperature", f"{labels.temperature:g}"),

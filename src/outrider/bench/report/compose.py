@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 from outrider.bench.answers import TARGET
 from outrider.bench.document import Answer, RunDocument
 from outrider.bench.report import background, findings, money, tails
-from outrider.bench.report.content import Answers, Report, Said
+from outrider.bench.report.content import VERDICTS, Answers, Report, Said, Section, Table, Verdict
 from outrider.bench.report.look import Look, looks
 from outrider.bench.report.text import clean
 
@@ -27,6 +28,7 @@ _QUESTIONS = {
     "cost": "What a million tokens cost",
     "": "More",
 }
+SET = "prompt set"  # the head of a column that names it
 _NEVER_FOLDED = {_QUESTIONS["recommendation"], _QUESTIONS["caveat"]}
 _FOLD_ABOVE = 6
 
@@ -50,11 +52,21 @@ def _cleaned(value: Any) -> Any:
     return [_cleaned(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _mark(answer: Answer) -> Literal["good", "bad", "caveat"]:
-    # A forecast is reckoned from what was stated: no interval bears it out.
-    if answer.good is None or answer.id.startswith(("caveat", "forecast")):
+def _verdict(answer: Answer) -> Verdict:
+    kind = answer.id.partition("/")[0]
+    if kind in ("caveat", "no-baseline"):
         return "caveat"
-    return "good" if answer.good else "bad"
+    # A forecast rests on what was stated: no interval bears it out, it points somewhere.
+    sure, leans = (None, answer.good) if kind == "forecast" else (answer.good, answer.leans)
+    if sure is not None:
+        return "good" if sure else "bad"
+    return "open" if leans is None else "on" if leans else "off"
+
+
+def verdicts(groups: Sequence[Answers]) -> tuple[Verdict, ...]:
+    """Those that stand before an answer of the report: its legend."""
+    used = {said.mark for group in groups for said in group.items}
+    return tuple(one for one in VERDICTS if one in used)
 
 
 def grouped(answers: Sequence[Answer]) -> tuple[Answers, ...]:
@@ -62,12 +74,12 @@ def grouped(answers: Sequence[Answer]) -> tuple[Answers, ...]:
     found: dict[str, list[Said]] = {title: [] for title in _QUESTIONS.values()}
     for one in answers:
         title = _QUESTIONS.get(one.id.partition("/")[0], _QUESTIONS[""])
-        found[title].append(Said(one.id, one.text, _mark(one), dict(one.values)))
+        found[title].append(Said(one.id, one.text, _verdict(one), dict(one.values)))
     groups: list[Answers] = []
     for title, items in found.items():
         marks = [one.mark for one in items]
         tally = ", ".join(
-            f"{marks.count(mark)} {mark}" for mark in ("good", "bad", "caveat") if mark in marks
+            f"{marks.count(mark)} {word.lower()}" for mark, (_, word, _) in VERDICTS.items() if mark in marks
         )
         folded = len(items) > _FOLD_ABOVE and title not in _NEVER_FOLDED
         if items:
@@ -78,6 +90,23 @@ def grouped(answers: Sequence[Answer]) -> tuple[Answers, ...]:
 def compose(document: RunDocument) -> Report:
     """All sections of a printable document, in the order in which they are read."""
     colours = looks_of(document)
+    sections: tuple[Section, ...] = (
+        findings.speedup_section(document, colours),
+        findings.map_section(document, colours),
+        findings.acceptance_section(document, colours),
+        tails.latency_section(document, colours),
+        money.cost_section(document, colours),
+        background.cells_section(document),
+        background.natural_end_section(document),
+        background.prompts_section(document),
+        background.fallen_section(document),
+        background.provenance_section(document),
+        background.settings_section(document),
+        background.glossary_section(),
+        background.again_section(document),
+    )
+    if len(document.prompt_sets) == 1:
+        sections = tuple(_of_one_set(section, clean(document.prompt_sets[0].name)) for section in sections)
     return Report(
         title=clean(document.name),
         subtitle=background.subtitle(document),
@@ -85,19 +114,25 @@ def compose(document: RunDocument) -> Report:
         run=background.what_was_run(document),
         arms=background.arms_table(document),
         answers=grouped(document.answers),
-        sections=(
-            findings.speedup_section(document, colours),
-            findings.map_section(document, colours),
-            findings.acceptance_section(document, colours),
-            tails.latency_section(document, colours),
-            money.cost_section(document, colours),
-            background.cells_section(document),
-            background.natural_end_section(document),
-            background.prompts_section(document),
-            background.fallen_section(document),
-            background.provenance_section(document),
-            background.settings_section(document),
-            background.glossary_section(),
-            background.again_section(document),
-        ),
+        sections=sections,
+    )
+
+
+def _of_one_set(section: Section, name: str) -> Section:
+    """Where there is one prompt set, it stands in a table's caption: its column would push the numbers off a phone's screen."""
+    blocks = tuple(
+        replace(block, tables=tuple(_without_sets(table, name) for table in block.tables))
+        for block in section.blocks
+    )
+    return replace(section, blocks=blocks)
+
+
+def _without_sets(table: Table, name: str) -> Table:
+    at = next((place for place, one in enumerate(table.columns[: table.heads]) if one.head == SET), None)
+    if at is None or table.heads < 2:
+        return table
+    rows = tuple(replace(row, items=row.items[:at] + row.items[at + 1 :]) for row in table.rows)
+    columns = table.columns[:at] + table.columns[at + 1 :]
+    return replace(
+        table, caption=f"{name}: {table.caption}", columns=columns, rows=rows, heads=table.heads - 1
     )

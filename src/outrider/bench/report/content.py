@@ -9,6 +9,24 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Mark = Literal["", "good", "bad", "weak"]
+Verdict = Literal["good", "bad", "on", "off", "open", "caveat"]
+# How a verdict is shown (a sign of its own, not a colour alone), and what it means.
+VERDICTS: dict[Verdict, tuple[str, str, str]] = {
+    "good": (
+        "✓",
+        "Good",
+        "surely for the draft named first: three trials or more, steady, the interval leaves no draft out",
+    ),
+    "bad": ("✗", "Bad", "surely against it, by the same rule"),
+    "on": (
+        "↗",
+        "Leans on",
+        "the figures point to the draft; too few trials, or not steady, so nothing is sure",
+    ),
+    "off": ("↘", "Leans off", "the figures point away from it; nothing is sure"),
+    "open": ("◇", "Undecided", "the figures point nowhere, or both ways"),
+    "caveat": ("△", "Caveat", "to be known before the numbers are believed"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +125,7 @@ class Said:
 
     id: str
     text: str
-    mark: Literal["good", "bad", "caveat"]
+    mark: Verdict
     values: dict[str, float | None] = field(default_factory=dict)
 
 

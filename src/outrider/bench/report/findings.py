@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from outrider.bench.document import BASELINE, Crossover, RunDocument, Speedup, StepCost
+from outrider.bench.evidence import ENOUGH_TRIALS, decides, surely
+from outrider.bench.noise import UNEXPLAINED
 from outrider.bench.report import pictures
 from outrider.bench.report.content import Block, Column, Item, Mark, Panel, Row, Section, Table
 from outrider.bench.report.look import Look
 from outrider.bench.report.tables import position_rates, sets_with
 from outrider.bench.report.text import NONE, clean, number, percent, ratio
 from outrider.bench.steps import earned, steps_of_set
-from outrider.bench.words import proven, speedups, surely, trials
+from outrider.bench.words import speedups, trials
 
 Looks = Mapping[str, Look]
 COVERED = 0.9  # share of steps with a draft, below which AL and tokens per step part
@@ -21,9 +23,9 @@ COVERED = 0.9  # share of steps with a draft, below which AL and tokens per step
 def speedup_section(document: RunDocument, looks: Looks) -> Section:
     """Speed-up over measured running requests, one panel a set, and where each arm crosses 1."""
     blocks = []
-    drafts = tuple(arm.name for arm in document.arms if arm.name != BASELINE)
     panels = []
     known = [one for one in document.speedups if one.running > 0 and one.arm in looks]
+    drafts = tuple(arm for arm in looks if any(one.arm == arm for one in known))
     for place, name in enumerate(sets_with(document, known)):
         points = [one for one in known if one.prompt_set == name]
         told = f"Speed-up over the baseline on {name} against measured running requests; the figures are in the table."
@@ -31,8 +33,9 @@ def speedup_section(document: RunDocument, looks: Looks) -> Section:
         panels.append(pictures.panel(f"speedup-{place}", name, told, paint))
     if document.speedups:
         blocks.append(Block(tuple(panels), (_speedup_table(document),)))
-    if document.crossovers:
-        blocks.append(Block(tables=(_crossover_table(document),), title="Where an arm stops paying"))
+    if crossings := [one for one in document.crossovers if one.up_to is not None]:
+        table = _crossover_table(document, crossings)
+        blocks.append(Block(tables=(table,), title="Where an arm stops paying"))
     modelled = document.labels.modelled
     lines = [
         "Reckoned, not measured: stated AL(K) × T(b, 0) ÷ T(b, K). Above 1.0 the draft would pay."
@@ -80,9 +83,9 @@ def _speedup_item(found: Speedup | None, step: int) -> Item:
         return Item(NONE, concurrency=step)
     r = found.ratio
     span = f"{_bound(r.low)}–{_bound(r.high)}, " if r.low is not None and r.high is not None else ""
-    span += f"{trials(r.n)}, " if r.n < 3 else ""
+    span += f"{trials(r.n)}, " if r.n < ENOUGH_TRIALS else ""
     steady = "" if found.steady else "\nnot steady"
-    mark: Mark = "" if not proven(r, 1.0) else "good" if r.value > 1 else "bad"
+    mark: Mark = "" if not decides(r, found.steady) else "good" if r.value > 1 else "bad"
     return Item(ratio(r.value), f"{span}b {number(found.running)}{steady}", mark, "speedup", r.value, step)
 
 
@@ -117,7 +120,7 @@ def _crossover_mark(document: RunDocument, one: Crossover) -> Mark:
     return marks[surely(found)] if one.kind in ("none", "below") else ""
 
 
-def _crossover_table(document: RunDocument) -> Table:
+def _crossover_table(document: RunDocument, crossings: Sequence[Crossover]) -> Table:
     rows = tuple(
         Row(
             (
@@ -135,10 +138,10 @@ def _crossover_table(document: RunDocument) -> Table:
             arm=one.arm,
             prompt_set=one.prompt_set,
         )
-        for one in document.crossovers
+        for one in crossings
     )
     heads = [Column(head, words=True) for head in ("arm", "against", "prompt set", "stops being faster")]
-    return Table("crossovers", "Crossover over measured running requests", tuple(heads), rows)
+    return Table("crossovers", "Crossover over measured running requests", tuple(heads), rows, heads=3)
 
 
 def map_section(document: RunDocument, looks: Looks) -> Section:
@@ -152,6 +155,13 @@ def map_section(document: RunDocument, looks: Looks) -> Section:
         )
     order = [name for name in looks if any(one.arm == name for one in steps)]
     by_set = _steps_by_set(document, steps)
+    every = [one for found in by_set.values() for one in found]
+    odd = {
+        (name, one.arm, one.concurrency): ratio_
+        for name, found in by_set.items()
+        for one in found
+        if (ratio_ := _otherwise(document, one, name)) is not None
+    }
     panels: list[Panel] = []
     for name, found in by_set.items():
         for arm in order:
@@ -160,7 +170,8 @@ def map_section(document: RunDocument, looks: Looks) -> Section:
                 continue
             title = f"{arm} (K = {mine[0].draft_length}){f' on {name}' if name else ''}"
             told = f"{title}: tokens a step needs to break even and tokens it made; the figures are in the table."
-            paint = partial(pictures.step_map, points=mine, looks=looks)
+            ringed = {load for set_, name_, load in odd if (set_, name_) == (name, arm)}
+            paint = partial(pictures.step_map, points=mine, looks=looks, all_points=every, ringed=ringed)
             panels.append(pictures.panel(f"map-{len(panels)}", title, told, paint))
     lines = (
         "A step with a draft takes T(b, K), without one T(b, 0). The ratio is the tokens a step must make to break even: "
@@ -168,10 +179,33 @@ def map_section(document: RunDocument, looks: Looks) -> Section:
         "length (AL).",
     )
     made = "stated" if document.labels.modelled else "made"
-    seen = (f"Solid line: needed. Dashed: {made}. Green between them: the draft pays; red: it costs.",)
+    seen = (
+        f"Solid line: needed. Dashed: {made}. Green between them, the dashed line above: the draft pays; red: it costs."
+        + (" Ringed: the measured speed-up says otherwise, ≠ in the table." if odd else ""),
+    )
     notes = _silent(document, order)
-    blocks = (Block(tuple(panels), (_map_table(by_set, order, notes),)),)
+    if odd:
+        notes = (
+            f"≠: the Speed-up above differs from made ÷ needed by more than {UNEXPLAINED:.0%}, or lies on the other side of 1. "
+            "It holds first tokens, start and end of a short cell, and noise; believe neither before they agree.",
+            *notes,
+        )
+    blocks = (Block(tuple(panels), (_map_table(by_set, order, notes, odd),)),)
     return Section("map", "Step time and break-even", lines, blocks, seen=seen)
+
+
+def _otherwise(document: RunDocument, one: StepCost, prompt_set: str) -> float | None:
+    """The measured speed-up where it is not what the steps say; None where they agree, or one of them is not known."""
+    said = one.predicted_speedup
+    here = [
+        found.ratio.value
+        for found in speedups(document, one.arm, prompt_set)
+        if found.concurrency == one.concurrency
+    ]
+    if not said or not here:
+        return None
+    apart = max(here[0] / said, said / here[0]) > 1 + UNEXPLAINED
+    return here[0] if apart or (here[0] > 1) != (said > 1) else None
 
 
 def _steps_by_set(document: RunDocument, pooled: Sequence[StepCost]) -> Mapping[str, Sequence[StepCost]]:
@@ -206,7 +240,10 @@ def _silent(document: RunDocument, order: Sequence[str]) -> tuple[str, ...]:
 
 
 def _map_table(
-    by_set: Mapping[str, Sequence[StepCost]], order: Sequence[str], notes: tuple[str, ...]
+    by_set: Mapping[str, Sequence[StepCost]],
+    order: Sequence[str],
+    notes: tuple[str, ...],
+    odd: Mapping[tuple[str, str, int], float],
 ) -> Table:
     grid = sorted({one.concurrency for steps in by_set.values() for one in steps})
     rows = []
@@ -218,7 +255,7 @@ def _map_table(
                 continue
             k = next(iter(at.values())).draft_length
             heads = (*([Item(clean(name))] if name else []), Item(clean(arm)), Item(str(k)))
-            items = [_map_item(at.get(step), step) for step in grid]
+            items = [_map_item(at.get(step), step, odd.get((name, arm, step))) for step in grid]
             rows.append(Row((*heads, *items), arm=arm, prompt_set=name, first=first))
             first = False
     named = "" not in by_set
@@ -232,11 +269,12 @@ def _map_table(
     return Table("steps", caption, columns, tuple(rows), heads=3 if named else 2, notes=notes)
 
 
-def _map_item(one: StepCost | None, step: int) -> Item:
-    """What is needed and what was made; no mark, for neither has an interval."""
+def _map_item(one: StepCost | None, step: int, otherwise: float | None) -> Item:
+    """What is needed and what was made, and a measured speed-up that says otherwise; no mark, for neither has an interval."""
     if one is None:
         return Item(NONE, concurrency=step)
     note = f"made {ratio(earned(one))}, b {number(one.running)}"
+    note += f"\n≠ Speed-up {ratio(otherwise)}" if otherwise is not None else ""
     return Item(ratio(one.break_even_length), note, "", "break_even_length", one.break_even_length, step)
 
 

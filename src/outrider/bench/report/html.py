@@ -13,8 +13,8 @@ from markupsafe import Markup
 
 from outrider.bench.document import RunDocument
 from outrider.bench.report import look, pictures
-from outrider.bench.report.compose import compose, looks_of, printable
-from outrider.bench.report.content import Column, Item, Table
+from outrider.bench.report.compose import compose, looks_of, printable, verdicts
+from outrider.bench.report.content import VERDICTS, Column, Item, Table
 from outrider.bench.report.svg import classes
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -42,6 +42,8 @@ def render_html(document: RunDocument) -> str:
         style = style.replace(f"/*{scheme}*/", look.css_variables(scheme))
     return environment.get_template("report.html.j2").render(
         report=report,
+        verdicts=VERDICTS,
+        legend=verdicts(report.answers),
         swatches={arm: f"#swatch-{place}" for place, arm in enumerate(arms)},
         symbols=Markup(symbols),  # noqa: S704  (made here, holds nothing of the document)
         style=Markup(style),  # noqa: S704  (our own file)

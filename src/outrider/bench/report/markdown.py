@@ -5,26 +5,27 @@ from __future__ import annotations
 import re
 
 from outrider.bench.document import RunDocument
-from outrider.bench.report.compose import compose, printable
-from outrider.bench.report.content import Block, Column, Item, Row, Section, Table
+from outrider.bench.report.compose import compose, printable, verdicts
+from outrider.bench.report.content import VERDICTS, Block, Column, Item, Row, Said, Section, Table
 
 _SPECIAL = re.compile(r"([\\`*<>|\[\]]|(?<!\w)_|_(?!\w)|~(?=~))")
 _SIGNS = {"good": "▲ ", "bad": "▼ "}
-_ANSWERS = {"good": "✓ Good:", "bad": "✗ Bad:", "caveat": "△ Caveat:"}
 WIDEST = 118
 
 
-def render_markdown(document: RunDocument) -> str:
-    """The whole file. The same document gives the same text."""
+def render_markdown(document: RunDocument, html: str = "report.html") -> str:
+    """The whole file; `html` is the name of the one with pictures. The same document gives the same text."""
     report = compose(printable(document))
     parts = [f"# {escape(report.title)}", escape(report.subtitle)]
     for kind, text in report.banners:
         parts.append(f"> **{'Incomplete' if kind == 'bad' else 'Caveat'}:** {escape(text)}")
-    parts.append("The same numbers with pictures: `report.html`, beside this file.")
+    parts.append(f"The same numbers with pictures: `{html}`, beside this file.")
     parts.append("## Answers")
+    legend = [" ".join(VERDICTS[one][:2]) + ": " + VERDICTS[one][2] for one in verdicts(report.answers)]
+    parts.append("\n".join(f"- {escape(one)}" for one in legend))
     for group in report.answers:
         parts.append(f"### {escape(group.title)}")
-        parts.append("\n".join(f"- {_ANSWERS[said.mark]} {escape(said.text)}" for said in group.items))
+        parts.append("\n".join(f"- {_said(said)}" for said in group.items))
     parts += [] if report.answers else ["No answers: no arm could be compared with the baseline."]
     parts.append("## What was run")
     parts.append("\n".join(f"- {escape(name)}: {escape(text)}" for name, text in report.run))
@@ -37,6 +38,11 @@ def render_markdown(document: RunDocument) -> str:
 def escape(text: str) -> str:
     """Text of the document as text: no markup, link or table edge comes out of it."""
     return _SPECIAL.sub(r"\\\1", text)
+
+
+def _said(said: Said) -> str:
+    sign, word, _ = VERDICTS[said.mark]
+    return f"{sign} {word}: {escape(said.text)}"
 
 
 def _section(section: Section) -> list[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -74,23 +75,51 @@ def speedup(axes: Axes, points: Sequence[Speedup], looks: Looks, all_points: Seq
     axes.set_ylabel("speed-up (× baseline)")
 
 
-def step_map(axes: Axes, points: Sequence[StepCost], looks: Looks) -> None:
-    """One arm: tokens a step needs (T ratio, line) against those it made (dashed); green where they suffice, red where not."""
+def step_map(
+    axes: Axes,
+    points: Sequence[StepCost],
+    looks: Looks,
+    all_points: Sequence[StepCost],
+    ringed: Collection[int] = (),
+) -> None:
+    """One arm: tokens a step needs (T ratio, line) against those it made (dashed); green where they suffice, red where not.
+
+    `all_points`: those of all panels, which share their axes. `ringed`: the loads at which the measured speed-up says otherwise.
+    """
     mine = sorted(points, key=lambda one: one.running)
     look = looks[mine[0].arm]
     x, need = [one.running for one in mine], [one.break_even_length for one in mine]
     axes.plot(x, need, color=TEXT.light, marker="o", markersize=4, label="needed")
     had = [(one.running, made, one.break_even_length) for one in mine if (made := earned(one)) is not None]
     if had:
-        hx, hy, hn = (list(column) for column in zip(*had, strict=True))
+        hx, hy, _ = (list(column) for column in zip(*had, strict=True))
         axes.plot(hx, hy, color=look.ink.light, marker=look.marker, linestyle="--", label="measured")
-        pays = [y >= n for y, n in zip(hy, hn, strict=True)]
-        axes.fill_between(hx, hy, hn, where=pays, interpolate=True, color=GOOD.light, alpha=0.18, linewidth=0)
-        lost = [not p for p in pays]
-        axes.fill_between(hx, hy, hn, where=lost, interpolate=True, color=BAD.light, alpha=0.18, linewidth=0)
-    _running_axis(axes, x)
-    axes.set_ylim(bottom=0.9)
+        fx, fy, fn = (list(column) for column in zip(*with_crossings(had), strict=True))
+        pays = [y >= n for y, n in zip(fy, fn, strict=True)]
+        axes.fill_between(fx, fy, fn, where=pays, color=GOOD.light, alpha=0.18, linewidth=0)
+        lost = [y <= n for y, n in zip(fy, fn, strict=True)]
+        axes.fill_between(fx, fy, fn, where=lost, color=BAD.light, alpha=0.18, linewidth=0)
+    for one in mine:
+        if one.concurrency in ringed and (made := earned(one)) is not None:
+            at = ([one.running], [made])
+            axes.plot(*at, marker="o", markersize=12, fillstyle="none", markeredgecolor=TEXT.light)
+    _running_axis(axes, [one.running for one in all_points])
+    tallest = [max(one.break_even_length, earned(one) or 0.0) for one in all_points]
+    axes.set_ylim(0.9, 1.06 * max([*tallest, 1.0]))
     axes.set_ylabel("tokens per step")
+
+
+def with_crossings(points: Sequence[tuple[float, float, float]]) -> list[tuple[float, float, float]]:
+    """Points (running requests, made, needed) with those added where the two lines meet as they are drawn: straight in log x."""
+    found = [points[0]]
+    for (x0, made0, need0), (x1, made1, need1) in pairwise(points):
+        before, after = made0 - need0, made1 - need1
+        if before * after < 0:
+            share = before / (before - after)
+            level = made0 + share * (made1 - made0)
+            found.append((x0 * (x1 / x0) ** share, level, level))
+        found.append((x1, made1, need1))
+    return found
 
 
 def positions(axes: Axes, rates: Mapping[str, Sequence[float]], looks: Looks) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from outrider.bench.document import BASELINE, Quantiles, RunDocument
+from outrider.bench.evidence import sure_difference
 from outrider.bench.report import pictures
 from outrider.bench.report.content import Block, Column, Item, Mark, Panel, Row, Section, Table
 from outrider.bench.report.look import Look
@@ -116,8 +117,7 @@ def _difference_table(document: RunDocument, relative: bool) -> Table:
     before = ""
     for one in document.latency_differences:
         d = one.difference_ms
-        clear = d.low is not None and d.high is not None and (d.low > 0 or d.high < 0)
-        mark: Mark = "" if not clear else "bad" if d.value > 0 else "good"
+        mark: Mark = "" if not sure_difference(document, one) else "bad" if d.value > 0 else "good"
         field, _, which = one.figure.partition(".")
         over = one.arm_ms / one.baseline_ms if one.baseline_ms else None
         span = f"{signed(d.low)} to {signed(d.high)}" if d.low is not None and d.high is not None else ""
@@ -145,5 +145,5 @@ def _difference_table(document: RunDocument, relative: bool) -> Table:
             Column("difference", "ms"),
             Column("95 % interval", "ms"),
         ]
-    caption = "Latency of the arm against the baseline's, paired by prompt and trial; a mark where the interval excludes 0"
+    caption = "Latency of the arm against the baseline's, paired by prompt and trial; a mark where three trials exclude 0"
     return Table("differences", caption, tuple(columns), tuple(rows), heads=4)

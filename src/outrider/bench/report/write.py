@@ -1,4 +1,4 @@
-"""Write `report.html` and `report.md` into a run's folder."""
+"""Write a report's two files into a folder."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from outrider.core.errors import MeasurementError
 from outrider.core.files import put_whole
 
 
-def write_report(document: RunDocument, folder: Path) -> None:
-    """Both files, each put in place whole.
+def write_report(document: RunDocument, folder: Path, name: str = "report") -> None:
+    """`name`.html and `name`.md, each put in place whole.
 
     Raises MeasurementError where the folder cannot be written.
     """
-    for name, text in (("report.html", render_html(document)), ("report.md", render_markdown(document))):
-        put(folder / name, text)
+    put(folder / f"{name}.html", render_html(document))
+    put(folder / f"{name}.md", render_markdown(document, f"{name}.html"))
 
 
 def put(path: Path, text: str) -> None:
