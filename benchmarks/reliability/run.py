@@ -40,6 +40,7 @@ from outrider.core.files import put_whole
 from outrider.launch.service import Service
 from outrider.stack.load import load_stack
 
+RATE = "rate.txt"
 START_WITHIN_S, START_GUESS_S = 600.0, 45.0
 WARM_S, CALIBRATION_S, CALIBRATION_STREAMS = 5.0, 30.0, 8
 BASE_SHARE = 0.25
@@ -124,7 +125,8 @@ class Runner:
             one for one in blocks(wish.rounds) if not self.folder.inside("blocks", f"{one.id}.json").exists()
         ]
         length_s = cell_s(wish.minutes, wish.rounds)
-        left = {"cell": sum(len(one.phases) for one in todo) * len(ARMS), "start": len(todo) * len(ARMS)}
+        starts = len(todo) * len(ARMS) + self._unmeasured()
+        left = {"cell": sum(len(one.phases) for one in todo) * len(ARMS), "start": starts}
         self.progress = Progress(left, {"cell": length_s, "start": START_GUESS_S})
         self.rate_s = self._rate()
         for block in todo:
@@ -134,12 +136,16 @@ class Runner:
             self.progress.say(f"{block.id} is kept ({(time.monotonic() - started_s) / 60:.1f} min)")
         return self.rate_s
 
+    def _unmeasured(self) -> bool:
+        """Whether the base load is still to be measured."""
+        return self.wish.rate_s is None and not self.folder.inside(RATE).exists()
+
     def _rate(self) -> float:
         """The base load: as wished, as an earlier part of this run measured, or measured now."""
         if self.wish.rate_s is not None:
             return self.wish.rate_s
-        path = self.folder.inside("rate.txt")
-        if not path.exists():
+        path = self.folder.inside(RATE)
+        if self._unmeasured():
             with self._servers([PLAIN], self.wish.head, "calibration") as servers:
                 self.progress.say("measuring what the machine sustains without a draft")
                 sender = Sender(servers[PLAIN], partial(self._prompts, 0, 0))

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import cache
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -423,6 +424,7 @@ def test_the_last_bin_of_the_picture_is_as_long_as_it_is() -> None:
 # ---- page and picture
 
 
+@cache
 def _run(slower: float = 1.0) -> ReliabilityRun:
     """A run whose governed arm is `slower` times as slow as the others in the topic shift."""
     cells = [
@@ -436,6 +438,13 @@ def _run(slower: float = 1.0) -> ReliabilityRun:
         replace(cell, switches=(switch,)) if (cell.arm, cell.phase, cell.round) == (GOVERNED, 1, 0) else cell
         for cell in cells
     ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("benchmarks.reliability.figures.RESAMPLES", 100)
+        phases = [
+            phase_figures(phase.name, [cell for cell in cells if cell.phase == place])
+            for place, phase in enumerate(PHASES)
+        ]
+        overall = phase_figures("all", cells)
     return ReliabilityRun(
         schema="outrider/reliability/v1",
         provenance={"created": "2026-11-30T12:00:00+00:00", "commit": "abc", "command": "python -m x", "hardware": {}},
@@ -448,11 +457,8 @@ def _run(slower: float = 1.0) -> ReliabilityRun:
         stale_noise=1.0,
         seed=0,
         prompt_sets=[],
-        phases=[
-            phase_figures(phase.name, [cell for cell in cells if cell.phase == place])
-            for place, phase in enumerate(PHASES)
-        ],
-        overall=phase_figures("all", cells),
+        phases=phases,
+        overall=overall,
         bin_s=BIN_S,
         cells=[cell_info(cell) for cell in cells],
     )  # fmt: skip
