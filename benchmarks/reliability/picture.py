@@ -96,7 +96,9 @@ def _paint(figure: Figure, run: ReliabilityRun) -> None:
                 textcoords="offset points", color=MUTED.light, fontsize=9,
             )  # fmt: skip
     rows[-1].set_xlim(0, end_s / 60)
-    rows[-1].set_xlabel("minutes of each arm's own traffic", color=MUTED.light)
+    rows[-1].set_xlabel(
+        "minutes of each arm's own traffic; the last quarter of a phase is closed loop", color=MUTED.light
+    )
     handles, labels = rows[1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower left", ncols=len(ARMS), frameon=False, fontsize=9.5)
 

@@ -45,7 +45,7 @@ from benchmarks.reliability.plan import (
     endless,
     order,
 )
-from benchmarks.reliability.report import interval, render, verdicts
+from benchmarks.reliability.report import EVEN, interval, render, verdicts
 from benchmarks.reliability.run import Progress, Runner, Wish, speculation, stack_of, switches_since
 from benchmarks.reliability.stale import disturbed, make_stale
 
@@ -475,7 +475,7 @@ def test_the_page_has_every_phase_and_switch() -> None:
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1
 
 
-@pytest.mark.parametrize(("slower", "side"), [(1.5, "slower"), (0.6, "quicker"), (1.0, "same")])
+@pytest.mark.parametrize(("slower", "side"), [(1.5, "slower"), (0.6, "quicker"), (1.0, EVEN)])
 def test_the_page_says_where_it_is_slower(slower: float, side: str) -> None:
     """Also when nobody wants to hear it."""
     run = _run(slower)
