@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument("--output-tokens", type=int, default=32, help="of every answer (32)")
     found.add_argument(
-        "--stale-noise", type=float, default=1.0, help="how far the stale head's first layer is off, in RMS (1)"
+        "--stale-noise", type=float, default=1.0, help="noise on the stale head's matrices, in their RMS (1)"
     )  # fmt: skip
     found.add_argument("--seed", type=int, default=0, help="of arrivals and prompts (0)")
     return found

@@ -166,9 +166,9 @@ def _method(run: ReliabilityRun) -> list[str]:
         f"server can make for so many. An answer is {run.output_tokens} tokens whatever it says, greedy. p95 needs 72 values, "
         "p99 368: else *n too small*. n: answered open-loop requests; failed: of both parts; drafted: share of requests for "
         "which something was drafted.",
-        f"**{stale.capitalize()}**: all servers are started again, with the same head of which the first layer is disturbed "
-        f"(noise of {run.stale_noise:g} × its root mean square), as another target's states would; its manifest still says what "
-        f"was served before{promised}. Then again with the good head. At its start a server times each draft alone, so a "
+        f"**{stale.capitalize()}**: all servers are started again, with the same head moved away from where its target is (noise "
+        f"of {run.stale_noise:g} × the root mean square on each matrix), as an upgrade moves the target; its manifest still says "
+        f"what was served before{promised}. Then again with the good head. At its start a server times each draft alone, so a "
         "governor knows something before the first request.",
         "Intervals: bootstrap over slices of ten seconds, the same in both arms. Two processes of one engine differ by up to 5 % "
         "by themselves (`results/switch-cpu-vllm-0.32.md`), which no interval here holds. An arm that waits for its turn is idle "

@@ -1,8 +1,7 @@
-"""A head that went stale: the same head, for a target whose states are no longer those that it was trained on.
+"""A head that went stale: it stands away from where its target is, and its manifest goes on promising what was once measured.
 
-An upgraded target shows itself to an EAGLE-3 head in the hidden states that it reads, through its first layer `fc`. Here that
-layer is disturbed instead (Gaussian, so many times its own root mean square), which is the same to all that follows, and the
-target and its speed stay as they are in every phase. The manifest goes on promising what was measured before.
+In service it is the target that moves away, by an upgrade. Here the head does (Gaussian noise on its matrices, so many times
+their own root mean square): what is accepted falls as it would, and the target and its speed stay as they are in every phase.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from outrider.stack.head_rows import WEIGHTS
 from outrider.stack.manifest import read_manifest, write_manifest
 from outrider.stack.safetensors_header import read_layout
 
-LAYER = "fc.weight"
 MANIFEST = "pair.json"
 CONFIG = "config.json"
 
@@ -41,16 +39,21 @@ def make_stale(head: Path, out: Path, share: float, seed: int = 0) -> None:
     weights, manifest = out / WEIGHTS, read_manifest(head / MANIFEST)
     shutil.copy(head / CONFIG, out / CONFIG)
     shutil.copy(head / WEIGHTS, weights)
-    place = read_layout(weights).places.get(LAYER)
-    if place is None or place.tensor.dtype != "BF16":
+    matrices = [
+        place
+        for place in read_layout(weights).places.values()
+        if place.tensor.dtype == "BF16" and len(place.tensor.shape) == 2
+    ]
+    if not matrices:
         raise MeasurementError(
-            f"{head.name} has no {LAYER} in bfloat16: it is no EAGLE-3 head of `outrider train`",
+            f"{head.name} has no matrices in bfloat16: it is no head of `outrider train`",
             hint="Make one: make train-demo, then --head train-demo.",
         )
     with weights.open("r+b") as file:
-        file.seek(place.begin)
-        changed = disturbed(file.read(place.end - place.begin), share, seed)
-        file.seek(place.begin)
-        file.write(changed)
+        for number, place in enumerate(matrices):
+            file.seek(place.begin)
+            changed = disturbed(file.read(place.end - place.begin), share, seed + number)
+            file.seek(place.begin)
+            file.write(changed)
     content = {**manifest.draft.content, WEIGHTS: file_digest(weights)}
     write_manifest(replace(manifest, draft=replace(manifest.draft, content=content)), out / MANIFEST)

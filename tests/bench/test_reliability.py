@@ -57,8 +57,9 @@ from outrider.measure.streams import Stream
 from outrider.stack.digests import file_digest
 from outrider.stack.load import load_stack
 from outrider.stack.manifest import PairManifest, PairPart, ServedAcceptance, read_manifest, write_manifest
+from outrider.stack.safetensors_header import read_layout
 from tests.bench.records import record
-from tests.unit.pairs import random_tensors, safetensors
+from tests.unit.pairs import SIZES, safetensors, small_numbers
 
 LOAD_3 = next(place for place, phase in enumerate(PHASES) if phase.load == 3)
 
@@ -235,11 +236,18 @@ def test_noise_is_as_large_as_was_asked_for() -> None:
     assert disturbed(raw, 0.5, 0) == disturbed(raw, 0.5, 0) != disturbed(raw, 0.5, 1)
 
 
-def _head(folder: Path, layer: str = "fc.weight") -> Path:
+def _head(folder: Path, kind: str = "BF16") -> Path:
     folder.mkdir()
     (folder / "config.json").write_text("{}")
     (folder / "model.safetensors").write_bytes(
-        safetensors(random_tensors({layer: (8, 24), "lm_head.weight": (16, 8)}))
+        safetensors(
+            {
+                "d2t": ("I64", (4,), bytes(32)),
+                "fc.weight": (kind, (8, 24), small_numbers((8, 12 * SIZES[kind]), 0)),
+                "norm.weight": ("BF16", (8,), small_numbers((8,), 1)),
+                "lm_head.weight": (kind, (16, 8), small_numbers((16, 4 * SIZES[kind]), 2)),
+            }
+        )
     )
     content = {name: file_digest(folder / name) for name in ("config.json", "model.safetensors")}
     served = ServedAcceptance("code", 3, 6, 384, 200, 174, 1.87, (0.5, 0.3, 0.07))
@@ -250,15 +258,15 @@ def _head(folder: Path, layer: str = "fc.weight") -> Path:
     return folder
 
 
-def test_a_stale_head_differs_in_its_first_layer_and_promises_the_same(tmp_path: Path) -> None:
+def test_a_stale_head_differs_in_its_matrices_and_promises_the_same(tmp_path: Path) -> None:
     """Its manifest fits its bytes, so that it is served, and still says what the good one was worth."""
     head, out = _head(tmp_path / "head"), tmp_path / "stale"
     make_stale(head, out, 1.0)
     good, stale = ((one / "model.safetensors").read_bytes() for one in (head, out))
-    changed = [place for place, (a, b) in enumerate(zip(good, stale, strict=True)) if a != b]
-    first = 8 + int.from_bytes(good[:8], "little")
-    assert changed
-    assert first <= changed[0] <= changed[-1] < first + 2 * 8 * 24
+    places = read_layout(out / "model.safetensors").places
+    same = {name for name, at in places.items() if good[at.begin : at.end] == stale[at.begin : at.end]}
+    assert same == {"d2t", "norm.weight"}
+    assert len(good) == len(stale)
     before, after = read_manifest(head / "pair.json"), read_manifest(out / "pair.json")
     assert after.draft.content["model.safetensors"] == file_digest(out / "model.safetensors")
     assert after.served == before.served
@@ -267,8 +275,8 @@ def test_a_stale_head_differs_in_its_first_layer_and_promises_the_same(tmp_path:
 
 def test_a_head_of_another_kind_is_refused(tmp_path: Path) -> None:
     """With what to do."""
-    with pytest.raises(MeasurementError, match=r"fc\.weight") as refused:
-        make_stale(_head(tmp_path / "head", "eh_proj.weight"), tmp_path / "stale", 1.0)
+    with pytest.raises(MeasurementError, match="bfloat16") as refused:
+        make_stale(_head(tmp_path / "head", "F32"), tmp_path / "stale", 1.0)
     assert "make train-demo" in refused.value.hint
 
 
