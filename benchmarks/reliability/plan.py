@@ -17,7 +17,6 @@ ARMS = (GOVERNED, FIXED, PLAIN)
 """The governor's defaults; `policy: off`, so always the head; no draft at all."""
 
 OPEN_SHARE = 0.75
-STREAMS = 2
 HEAVY = 3
 
 
@@ -64,10 +63,10 @@ class Block:
         return PHASES[self.phases[0]].stale
 
 
-def blocks(rounds: int) -> list[Block]:
-    """All blocks in the order they are run."""
-    starts = [place for place, phase in enumerate(PHASES) if phase.restart]
-    ends = [*starts[1:], len(PHASES)]
+def blocks(rounds: int, phases: int = len(PHASES)) -> list[Block]:
+    """All blocks of the first so many phases in the order they are run."""
+    starts = [place for place, phase in enumerate(PHASES[:phases]) if phase.restart]
+    ends = [*starts[1:], phases]
     lives = [tuple(range(*one)) for one in zip(starts, ends, strict=True)]
     return [Block(number, life) for number in range(rounds) for life in lives]
 
@@ -78,9 +77,9 @@ def order(number: int, phase: int) -> tuple[str, ...]:
     return ARMS if (number + phase) % 2 == 0 else ARMS[::-1]
 
 
-def cell_s(minutes: float, rounds: int) -> float:
+def cell_s(minutes: float, rounds: int, phases: int = len(PHASES)) -> float:
     """Seconds of traffic of a cell, where each arm has so many minutes of it in all."""
-    return minutes * 60 / rounds / len(PHASES)
+    return minutes * 60 / rounds / phases
 
 
 def _draw(seed: int, *place: object) -> random.Random:

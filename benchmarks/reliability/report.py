@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from benchmarks.reliability.figures import Figures, PhaseFigures, Ratio, ReliabilityRun
-from benchmarks.reliability.plan import ARMS, FIXED, GOVERNED, HEAVY, OPEN_SHARE, PHASES, PLAIN, STREAMS
+from benchmarks.reliability.plan import ARMS, FIXED, GOVERNED, HEAVY, OPEN_SHARE, PHASES, PLAIN, cell_s
 from outrider.bench.document import Interval
 from outrider.bench.report.text import NONE, clean, count, counts, number, percent, percentile, ratio
 
@@ -17,7 +17,7 @@ def render(run: ReliabilityRun) -> str:
     """The whole page."""
     return "\n\n".join(
         [
-            "# Changing traffic on the real CPU engine, with and without the governor",
+            "# Changing traffic on a real engine, with and without the governor",
             "![Draft in force and tokens a second over the phases](timeline.svg)",
             *_answers(run),
             "## By phase",
@@ -146,30 +146,31 @@ def _after(seconds: float) -> str:
 
 def _method(run: ReliabilityRun) -> list[str]:
     stale = next(phase for phase in PHASES if phase.stale).name
-    length_s = run.minutes * 60 / run.rounds / len(PHASES)
-    served = run.head.get("acceptance_length")
-    promised = f" (AL {served:.2f})" if isinstance(served, float) else ""
+    length_s = cell_s(run.minutes, run.rounds, len(run.phases))
+    own = " and a second engine without the draft" if run.plain_engine else " by default"
+
+    def thrice(figure: object) -> str:
+        heavy = any(phase.load > 1 for phase in PHASES[: len(run.phases)])
+        return f" ({figure} in load × {HEAVY})" if heavy else ""
+
     sets = "; ".join(
         f"{one.name}: {one.prompts} prompts ({one.source}{f', {one.license}' if one.license else ''})"
         for one in run.prompt_sets
     )
     loads = [cell.load for cell in run.cells]
     return [
-        "Three servers, `outrider serve` each, stay loaded on one machine and take turns, one at a time: `policy` by default, "
+        f"Three servers, `outrider serve` each, stay loaded on one machine and take turns, one at a time: `policy`{own}, "
         f"`policy: off`, and no draft. A phase is {run.rounds} × {length_s:.0f} s on each arm, with the same prompts at the same "
         "moments; the arms' order is turned from phase to phase and from round to round.",
         f"The first {percent(OPEN_SHARE)} of a phase is **open loop**: requests come at random (Poisson), "
-        f"{run.rate_s:.2f} a second ({run.rate_s * HEAVY:.2f} in load × {HEAVY}), whatever became of those before, as users "
+        f"{run.rate_s:.2f} a second{thrice(f'{run.rate_s * HEAVY:.2f}')}, whatever became of those before, as users "
         "do; a server that is too slow shows in their waiting, where a closed loop would send it less. Latencies (ms, from the "
         "moment a request was due) and *tok/s* are of this part; at a load that a server sustains *tok/s* is what was asked for. "
-        f"The rest is **closed loop**, {STREAMS} streams ({STREAMS * HEAVY} in load × {HEAVY}): *closed* is the tok/s that a "
-        f"server can make for so many. An answer is {run.output_tokens} tokens whatever it says, greedy. p95 needs 72 values, "
+        f"The rest is **closed loop**, {run.streams} streams{thrice(run.streams * HEAVY)}: *closed* is the tok/s that a server "
+        f"can make for so many. An answer is {run.output_tokens} tokens whatever it says, greedy. p95 needs 72 values, "
         "p99 368: else *n too small*. n: answered open-loop requests; failed: of both parts; drafted: share of requests for "
         "which something was drafted.",
-        f"**{stale.capitalize()}**: all servers are started again, with the same head moved away from where its target is (noise "
-        f"of {run.stale_noise:g} × the root mean square on each matrix), as an upgrade moves the target; its manifest still says "
-        f"what was served before{promised}. Then again with the good head. At its start a server times each draft alone, so a "
-        "governor knows something before the first request.",
+        *([_stale(run, stale)] if any(one.name == stale for one in run.phases) else []),
         "Intervals: bootstrap over slices of ten seconds, the same in both arms. Two processes of one engine differ by up to 5 % "
         "by themselves (`results/switch-cpu-vllm-0.32.md`), which no interval here holds. An arm that waits for its turn is idle "
         "meanwhile: its governor's windows of acceptance run out, its step times do not.",
@@ -177,6 +178,17 @@ def _method(run: ReliabilityRun) -> list[str]:
         f"**Provenance.** {_provenance(run)} The machine's load average at the ends of cells: {min(loads):.1f} to "
         f"{max(loads):.1f}. Every figure is in `run.json`.",
     ]
+
+
+def _stale(run: ReliabilityRun, name: str) -> str:
+    served = run.head.get("acceptance_length")
+    promised = f" (AL {served:.2f})" if isinstance(served, float) else ""
+    return (
+        f"**{name.capitalize()}**: all servers are started again, with the same head moved away from where its target is (noise "
+        f"of {run.stale_noise:g} × the root mean square on each matrix), as an upgrade moves the target; its manifest still says "
+        f"what was served before{promised}. Then again with the good head. At its start a server times each draft alone, so a "
+        "governor knows something before the first request."
+    )
 
 
 def _provenance(run: ReliabilityRun) -> str:

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,11 +22,10 @@ from benchmarks.reliability.blocks import Cell, Switch
 from benchmarks.reliability.load import Sender, Server
 from benchmarks.reliability.plan import (
     ARMS,
-    FIXED,
+    GOVERNED,
     OPEN_SHARE,
     PHASES,
     PLAIN,
-    STREAMS,
     Block,
     arrivals,
     blocks,
@@ -38,7 +38,7 @@ from outrider.bench.folder import RunFolder
 from outrider.core.errors import MeasurementError
 from outrider.core.files import put_whole
 from outrider.launch.service import Service
-from outrider.stack.load import load_stack
+from outrider.stack.models import Stack
 
 RATE = "rate.txt"
 START_WITHIN_S, START_GUESS_S = 600.0, 45.0
@@ -49,9 +49,15 @@ BASE_SHARE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is run. `code` and `topic`: prompts; `rate_s`: base load in requests a second, None: by a calibration."""
+    """What is run. `stack`: target, engine and the governed arm's policy; `method` of the head. `code` and `topic`: prompts.
 
+    rate_s: base load in requests a second, None: by a calibration. streams: of the closed loop at the base load. phases: the
+    first so many.
+    """
+
+    stack: Stack
     head: Path
+    method: str
     minutes: float
     rounds: int
     rate_s: float | None
@@ -61,20 +67,18 @@ class Wish:
     seed: int
     code: tuple[str, ...]
     topic: tuple[str, ...]
+    streams: int = 2
+    phases: int = len(PHASES)
 
 
 def stack_of(arm: str, wish: Wish, head: Path) -> dict[str, object]:
-    """An arm's stack: the built-in target on this CPU, everything else by default."""
-    target = load_stack(None).target.model_dump(mode="json", exclude_defaults=True)
-    draft = {"method": "eagle3", "model": str(head.absolute()), "draft_length": wish.draft_length}
-    return {
-        "apiVersion": "outrider/v1alpha1",
-        "name": f"reliability-{arm}",
-        "target": target,
-        "draft": {"method": "none"} if arm == PLAIN else draft,
-        "engine": {"device": "cpu", "max_running_requests": 16},
-        **({"policy": "off"} if arm == FIXED else {}),
-    }
+    """An arm's stack: the wish's, with this head or without a draft; the governed arm's policy is the stack's."""
+    found = wish.stack.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    draft = {"method": wish.method, "model": str(head.absolute()), "draft_length": wish.draft_length}
+    found |= {"name": f"reliability-{arm}", "draft": {"method": "none"} if arm == PLAIN else draft}
+    if arm != GOVERNED:
+        found["policy"] = "off"
+    return found
 
 
 class Progress:
@@ -122,9 +126,11 @@ class Runner:
         """Every block that is not there yet; the base load in requests a second."""
         wish = self.wish
         todo = [
-            one for one in blocks(wish.rounds) if not self.folder.inside("blocks", f"{one.id}.json").exists()
+            one
+            for one in blocks(wish.rounds, wish.phases)
+            if not self.folder.inside("blocks", f"{one.id}.json").exists()
         ]
-        length_s = cell_s(wish.minutes, wish.rounds)
+        length_s = cell_s(wish.minutes, wish.rounds, wish.phases)
         starts = len(todo) * len(ARMS) + self._unmeasured()
         left = {"cell": sum(len(one.phases) for one in todo) * len(ARMS), "start": starts}
         self.progress = Progress(left, {"cell": length_s, "start": START_GUESS_S})
@@ -163,10 +169,11 @@ class Runner:
 
     @contextmanager
     def _servers(self, arms: Sequence[str], head: Path, name: str) -> Iterator[dict[str, Server]]:
-        """All of these arms' servers, started one after the other, stopped at the end."""
+        """All of these arms' servers, stopped at the end; started one after the other, since an engine measures what memory is
+        free, or beside each other where the stack names `kv_cache_gib` and none does."""
         with ExitStack() as stack:
-            found: dict[str, Server] = {}
-            for arm in arms:
+
+            def start(arm: str) -> Server:
                 self.progress.say(f"{name}: starting the server of {arm}")
                 path = self.folder.inside("stacks", f"{name}-{arm}.yaml")
                 put_whole(path, yaml.safe_dump(stack_of(arm, self.wish, head), sort_keys=False), _unwritten)
@@ -174,8 +181,12 @@ class Runner:
                 with self.progress.step("start"):
                     service = Service.start(path, log, START_WITHIN_S)
                 stack.callback(service.stop)
-                found[arm] = Server(service.url, str(service.facts["model"]), self.wish.output_tokens)
-            yield found
+                return Server(service.url, str(service.facts["model"]), self.wish.output_tokens)
+
+            # The threads stay until the servers have stopped: a server ends with the thread that started it.
+            beside = len(arms) if self.wish.stack.engine.kv_cache_gib else 1
+            pool = stack.enter_context(ThreadPoolExecutor(beside))
+            yield dict(zip(arms, pool.map(start, arms), strict=True))
 
     def _block(self, block: Block) -> list[Cell]:
         wish, head = self.wish, self.wish.head
@@ -194,7 +205,7 @@ class Runner:
         return cells
 
     async def _cell(self, block: Block, phase: int, arm: str, server: Server, told: float) -> Cell:
-        length_s = cell_s(self.wish.minutes, self.wish.rounds)
+        length_s = cell_s(self.wish.minutes, self.wish.rounds, self.wish.phases)
         title = f"round {block.round + 1} of {self.wish.rounds} · {PHASES[phase].name} · {arm}"
         before = speculation(server)
         sender = Sender(server, partial(self._prompts, block.round, phase))
@@ -204,7 +215,7 @@ class Runner:
         await sender.open_loop(moments)
         closed_s = time.monotonic()
         closed_length_s = (1 - OPEN_SHARE) * length_s
-        await sender.closed_loop(STREAMS * PHASES[phase].load, closed_length_s)
+        await sender.closed_loop(self.wish.streams * PHASES[phase].load, closed_length_s)
         ended_s = time.monotonic()
         switches = switches_since(speculation(server), told, began_wall)
         failed = sum(not one.ok for one in sender.records)

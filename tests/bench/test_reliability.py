@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from benchmarks.reliability import __main__ as command
 from benchmarks.reliability import blocks as kept
+from benchmarks.reliability.__main__ import stack_from
 from benchmarks.reliability.blocks import Cell, Switch
 from benchmarks.reliability.figures import (
     BIN_S,
@@ -299,6 +300,69 @@ def test_the_arms_differ_in_what_they_are_for_alone(tmp_path: Path) -> None:
     assert len({repr(one.engine) for one in read.values()}) == 1
 
 
+def test_a_stack_of_ones_own_gives_target_engine_and_the_governed_arms_policy(tmp_path: Path) -> None:
+    """Two engines for the governed arm alone; the others have none of its policy."""
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(
+        "apiVersion: outrider/v1alpha1\nname: mine\ntarget: {model: ./model}\n"
+        "engine: {device: cuda, kv_cache_gib: 4}\npolicy: {plain_engine: true}\n"
+    )
+    wish, path = replace(_wish(tmp_path), stack=stack_from(mine), method="p-eagle"), tmp_path / "arm.yaml"
+    read = {}
+    for arm in ARMS:
+        path.write_text(json.dumps(stack_of(arm, wish, tmp_path / "head")))
+        read[arm] = load_stack(path)
+    assert {one.target.model for one in read.values()} == {str(tmp_path / "model")}
+    assert {one.engine.kv_cache_gib for one in read.values()} == {4}
+    assert [read[arm].policy.plain_engine for arm in ARMS] == [True, False, False]
+    assert [read[arm].policy.enabled for arm in ARMS] == [True, False, False]
+    assert [read[arm].draft.method for arm in ARMS] == ["p-eagle", "p-eagle", "none"]
+
+
+def test_the_first_phases_alone(tmp_path: Path) -> None:
+    """Their blocks, their seconds, and a page that speaks of no others."""
+    assert [one.phases for one in blocks(1, 3)] == [(0, 1, 2)]
+    assert cell_s(3, 1, 3) == 60
+    run = _run()
+    page = render(run.model_copy(update={"phases": run.phases[:3]}))
+    assert "load × 3" not in page
+    assert "Stale head" not in page
+
+
+def test_servers_that_name_their_memory_start_beside_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other where an engine measures what is free; all stop at the end."""
+    under_way, most, stopped = 0, 0, []
+
+    class Fake:
+        url, facts = "http://x", {"model": "m"}
+
+        @classmethod
+        def start(cls, *_: object) -> "Fake":
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            time.sleep(0.2)
+            under_way -= 1
+            return cls()
+
+        def stop(self) -> None:
+            stopped.append(self)
+
+    monkeypatch.setattr("benchmarks.reliability.run.Service", Fake)
+    for gib, together in ((None, 1), (4.0, 3)):
+        most = 0
+        stack = stack_from(None)
+        stack = stack.model_copy(update={"engine": stack.engine.model_copy(update={"kv_cache_gib": gib})})
+        runner = Runner(replace(_wish(tmp_path), stack=stack), RunFolder(tmp_path / str(gib)))
+        runner.progress = Progress({"start": 3}, {"start": 1.0})
+        with runner._servers(ARMS, tmp_path / "head", "one") as servers:
+            assert set(servers) == set(ARMS)
+        assert most == together
+    assert len(stopped) == 6
+
+
 def test_switches_are_told_once_and_by_the_cells_own_clock() -> None:
     """What was switched while the server idled is the next cell's, before its begin."""
     rows = [
@@ -462,6 +526,7 @@ def _run(slower: float = 1.0) -> ReliabilityRun:
         rounds=2,
         rate_s=1.0,
         output_tokens=11,
+        streams=2,
         stale_noise=1.0,
         seed=0,
         prompt_sets=[],
@@ -526,7 +591,8 @@ def test_the_draft_in_force_over_a_phase_has_no_gaps() -> None:
 
 
 def _wish(tmp_path: Path, minutes: float = 0.05, rate_s: float | None = 40.0) -> Wish:
-    return Wish(tmp_path / "head", minutes, 1, rate_s, 4, 1.0, 3, 0, ("code",), ("topic",))
+    stack = stack_from(None)
+    return Wish(stack, tmp_path / "head", "eagle3", minutes, 1, rate_s, 4, 1.0, 3, 0, ("code",), ("topic",))
 
 
 def test_blocks_are_kept_whole(tmp_path: Path) -> None:
