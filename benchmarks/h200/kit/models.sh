@@ -10,5 +10,5 @@ for one in "q15 qwen2.5-coder-1.5b-instruct" "q05 qwen2.5-coder-0.5b-instruct"; 
   CUDA_VISIBLE_DEVICES= nice python3 src/outrider/data/convert_gguf.py ~/models/"$1.gguf" ~/models/".$2"
   mv ~/models/".$2" ~/models/"$2" && rm -rf ~/parts/"$1" ~/models/"$1.gguf"
 done
-cp benchmarks/h200/qwen2.5-coder-1.5b.yaml ~/models/
+cp benchmarks/h200/{qwen2.5-coder-1.5b,governed}.yaml ~/models/
 touch ~/models/done
