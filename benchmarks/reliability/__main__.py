@@ -8,6 +8,7 @@ arm, and the servers' starts. Interrupted, the same command goes on with the blo
 does nothing else.
 
 On an accelerator: --stack with `policy: {plain_engine: true}`, and `engine.kv_cache_gib`, since all servers share its memory.
+Where matplotlib is missing there, --report-only makes page and picture elsewhere from run.json.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from pathlib import Path
 
 from benchmarks.reliability import blocks as kept
 from benchmarks.reliability.figures import BIN_S, ReliabilityRun, cell_info, phase_figures
-from benchmarks.reliability.picture import render_timeline
 from benchmarks.reliability.plan import PHASES, blocks
 from benchmarks.reliability.report import render
 from benchmarks.reliability.run import Runner, Wish
@@ -50,7 +50,6 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--head",
         type=Path,
-        required=True,
         metavar="DIR",
         help="an EAGLE-3 head with pair.json: `make train-demo` leaves one in train-demo/ (4 minutes)",
     )
@@ -83,6 +82,9 @@ def parser() -> argparse.ArgumentParser:
         type=float,
         metavar="PER_S",
         help="base load; default: a quarter of what the server without a draft is measured to make",
+    )
+    found.add_argument(
+        "--report-only", action="store_true", help="measure nothing: page and picture from run.json in --out"
     )
     found.add_argument("--output-tokens", type=int, default=32, help="of every answer (32)")
     found.add_argument(
@@ -178,6 +180,28 @@ def measure(flags: argparse.Namespace) -> ReliabilityRun:
     )
 
 
+def read(path: Path) -> ReliabilityRun:
+    """A finished run. Raises MeasurementError."""
+    try:
+        return ReliabilityRun.model_validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise MeasurementError(
+            f"{path} is no finished run: {str(error)[:200]}", hint="Measure first, without --report-only."
+        ) from None
+
+
+def draw(run: ReliabilityRun, path: Path) -> None:
+    """The picture. Raises MeasurementError without matplotlib."""
+    try:
+        from benchmarks.reliability.picture import render_timeline  # noqa: PLC0415  (matplotlib is an extra)
+    except ModuleNotFoundError as error:
+        raise MeasurementError(
+            f"no picture: {error.name} is not installed here",
+            hint=f"Elsewhere, with {path.parent}/run.json: python -m benchmarks.reliability --report-only --out DIR.",
+        ) from None
+    put(path, render_timeline(run))
+
+
 def about(prompts: PromptSet) -> PromptSetInfo:
     """A prompt set as the run tells of it."""
     return PromptSetInfo(
@@ -198,11 +222,16 @@ def main() -> None:
         parser().error(f"--phases takes 1 to {len(PHASES)}, --streams 1 or more")
     if flags.rate is not None and flags.rate <= 0:
         parser().error("--rate takes requests a second, more than 0")
+    if flags.head is None and not flags.report_only:
+        parser().error("--head is needed: `make train-demo` leaves one in train-demo/ (4 minutes)")
     try:
-        run = measure(flags)
-        put(flags.out / "run.json", run.model_dump_json(by_alias=True, indent=1) + "\n")
-        put(flags.out / "timeline.svg", render_timeline(run))
+        if flags.report_only:
+            run = read(flags.out / "run.json")
+        else:
+            run = measure(flags)
+            put(flags.out / "run.json", run.model_dump_json(by_alias=True, indent=1) + "\n")
         put(flags.out / "report.md", render(run))
+        draw(run, flags.out / "timeline.svg")
     except OutriderError as error:
         print(f"error: {error}\n  → {error.hint}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -694,8 +694,9 @@ def test_a_folder_that_is_no_head_is_refused(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    "wrong", [("--minutes", "0.5"), ("--rounds", "0"), ("--rate", "0"), ("--minutes", "x")]
-)
+    "wrong",
+    [("--minutes", "0.5"), ("--rounds", "0"), ("--rate", "0"), ("--minutes", "x"), ("--phases", "8"), ("--streams", "0")],
+)  # fmt: skip
 def test_settings_that_cannot_be_are_usage_errors(
     wrong: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -704,3 +705,24 @@ def test_settings_that_cannot_be_are_usage_errors(
     with pytest.raises(SystemExit) as ended:
         command.main()
     assert ended.value.code == 2
+
+
+def test_page_and_picture_are_made_elsewhere_from_the_run_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where nothing can be drawn the page stands, and it says how the picture is had; nothing is measured again."""
+    (tmp_path / "run.json").write_text(_run().model_dump_json(by_alias=True))
+    monkeypatch.setattr(sys, "argv", ["x", "--report-only", "--out", str(tmp_path)])
+    with monkeypatch.context() as bare:
+        bare.delitem(sys.modules, "benchmarks.reliability.picture", raising=False)
+        bare.setitem(sys.modules, "matplotlib.axes", None)
+        with pytest.raises(SystemExit):
+            command.main()
+    assert "--report-only" in capsys.readouterr().err
+    assert (tmp_path / "report.md").read_text() == render(_run())
+    command.main()
+    assert (tmp_path / "timeline.svg").read_text() == render_timeline(_run())
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(SystemExit) as ended:
+        command.main()
+    assert ended.value.code == MeasurementError.exit_code
