@@ -89,7 +89,7 @@ LLAMA = Job(
         {"eagle3": "3.06@3", "p-eagle": "4.37@7"},
         "assumed, within the range of the target's published heads",
     ),
-    requests={1: 2, 8: 40, 32: 184, 64: 192, 128: 384},
+    requests={1: 2, 8: 184, 32: 184, 64: 192, 128: 384},
     tok_s={  # one H200, vLLM 0.26.0, earlier run; K = 5 guessed
         "baseline": (48, 370, 1085, 2277, 3662),
         "eagle3-k3": (122, 740, 2680, 3815, 4239),
@@ -105,7 +105,7 @@ QWEN3 = Job(
         {"eagle3": "2.65@3", "p-eagle": "6.66@10"},
         "EAGLE-3: AWS, gpt-oss-20b on HumanEval at K = 3 as a stand-in; P-EAGLE: amazon's card, HumanEval at K = 10",
     ),
-    requests={1: 4, 8: 64, 32: 184, 64: 256, 128: 512},
+    requests={1: 4, 8: 184, 32: 184, 64: 256, 128: 512},
     tok_s=dict.fromkeys(  # a guess
         ("baseline", "eagle3-k3", "p-eagle-k7", "eagle3-k5", "p-eagle-k5"), (240, 1200, 3500, 6000, 9000)
     ),

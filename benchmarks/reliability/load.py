@@ -1,4 +1,8 @@
-"""Sends a cell's requests and keeps what came back, chunk by chunk, with the time of each."""
+"""Sends a cell's requests and keeps what came back, chunk by chunk, with the time of each.
+
+Not by aiperf, as `outrider bench` does: each of its starts takes both cores for seconds, here in the middle of traffic, and arms
+must be sent the same requests at the same moments, late ones included.
+"""
 
 from __future__ import annotations
 
