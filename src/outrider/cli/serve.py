@@ -24,6 +24,7 @@ from outrider.control.running import jobs_of
 from outrider.control.scraping import EngineMetrics
 from outrider.control.upstreams import DraftInForce, UpstreamSet
 from outrider.core.errors import Problem, StackError
+from outrider.core.tasks import ended
 from outrider.engines.base import Engine
 from outrider.engines.choose import startable
 from outrider.front import server
@@ -276,8 +277,4 @@ async def _first(*waits: asyncio.Task[Any] | Coroutine[Any, Any, Any]) -> None:
     """Until one of them ends; those that are coroutines are cancelled then, tasks go on."""
     tasks = [(wait, asyncio.ensure_future(wait)) for wait in waits]
     await asyncio.wait([task for _, task in tasks], return_when=asyncio.FIRST_COMPLETED)
-    for wait, task in tasks:
-        if wait is not task:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+    await ended(*(task for wait, task in tasks if wait is not task))

@@ -8,15 +8,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from outrider.control.governing import Governing
 from outrider.control.probe import EngineClient, ProbeResult, probe, time_step, warm_up
 from outrider.control.scraping import EngineMetrics
 from outrider.control.upstreams import Busy, Upstream, UpstreamSet
 from outrider.core.errors import EngineError, EngineStartFailed, EngineUnreachable
+from outrider.core.tasks import ended, to_its_end
 from outrider.engines.base import Engine, LaunchPlan
 from outrider.governor.snapshot import StepReading
 from outrider.launch.process import EngineProcess, free_port, new_key
@@ -88,9 +90,7 @@ class Supervisor:
     async def stop(self) -> None:
         """Stop watching, then the engine."""
         if self._task:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, EngineError):
-                await self._task
+            await ended(self._task)
         self._set(ProbeResult(False, "stopped"))
 
     async def _keep_running(self) -> None:
@@ -130,9 +130,9 @@ class Supervisor:
         )
         self.process = process = await EngineProcess.start(plan, key, job.log_path, self.on_log)
         client = EngineClient(job.engine, plan, upstream, job.model)
-        ended = asyncio.create_task(process.wait())
+        end = asyncio.create_task(process.wait())
         try:
-            await self._unless_ended(ended, self._become_ready(client))
+            await self._unless(end, self._become_ready(client))
             if self.governing:
                 self.governing.engine_started(upstream, self._probed.seen, self._timed)
             upstream.ready = True
@@ -141,28 +141,28 @@ class Supervisor:
             self._set(self._probed)
             self.first_ready.set()
             await started()
-            await self._unless_ended(ended, self._watch(client))
+            await self._unless(end, self._watch(client))
         finally:
             self.upstreams.remove(job.name)
-            await client.close()
-            # Before it was ever ready there is nothing to finish.
-            await process.stop(job.grace_s if self.first_ready.is_set() else min(job.grace_s, 2.0))
-            ended.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await ended
+            # To its end, also when the service stops just now: an engine that is gone may have left its workers behind.
+            await to_its_end(self._tidied(process, client, end))
 
-    async def _unless_ended(self, ended: asyncio.Task[int], work: object) -> None:
+    async def _tidied(self, process: EngineProcess, client: EngineClient, end: asyncio.Task[int]) -> None:
+        await client.close()
+        # Before it was ever ready there is nothing to finish.
+        await process.stop(self.job.grace_s if self.first_ready.is_set() else min(self.job.grace_s, 2.0))
+        await ended(end)
+
+    async def _unless(self, end: asyncio.Task[int], work: Coroutine[Any, Any, None]) -> None:
         """Do the work, or raise with the log's last lines as soon as the process is gone."""
-        task = asyncio.ensure_future(work)  # type: ignore[call-overload]  # a coroutine; `object` spares a generic
+        task = asyncio.ensure_future(work)
         try:
-            await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED)
-            if ended.done():
-                raise self._failed(f"the engine ended with status {ended.result()}")
+            await asyncio.wait({task, end}, return_when=asyncio.FIRST_COMPLETED)
+            if end.done():
+                raise self._failed(f"the engine ended with status {end.result()}")
             await task
         finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, EngineError):
-                await task
+            await ended(task)
 
     async def _become_ready(self, client: EngineClient) -> None:
         job = self.job

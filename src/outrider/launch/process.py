@@ -15,11 +15,12 @@ import secrets
 import signal
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from outrider.core.errors import EngineStartFailed
+from outrider.core.tasks import ended
 from outrider.engines.base import LaunchPlan
 
 LOG_BYTES = 16 * 1024 * 1024
@@ -105,8 +106,7 @@ class EngineProcess:
         status = await self._process.wait()
         if self._pump:
             # A grandchild may hold the pipe open: what it still says is not waited for.
-            with contextlib.suppress(TimeoutError, asyncio.CancelledError):
-                await asyncio.wait_for(asyncio.shield(self._pump), 2)
+            await asyncio.wait([self._pump], timeout=2)
         return status
 
     async def stop(self, grace_s: float) -> None:
@@ -115,30 +115,42 @@ class EngineProcess:
             with contextlib.suppress(ProcessLookupError):
                 self._process.terminate()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._process.wait(), grace_s)
+                async with asyncio.timeout(grace_s):
+                    await self._process.wait()
         # Also when the first process is gone: its workers may not be.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
         if self._pump:
-            self._pump.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._pump
+            await ended(self._pump)
 
     async def _keep_log(self, handler: RotatingFileHandler, key: str, on_line: Callable[[str], None]) -> None:
         assert self._process.stdout is not None  # noqa: S101  (asked for above)
         handler.setFormatter(logging.Formatter("%(message)s"))
         try:
-            while True:
-                try:
-                    raw = await self._process.stdout.readline()
-                except ValueError:  # one line over the limit: drop what was buffered of it
-                    continue
-                if not raw:
-                    return
+            async for raw in lines(self._process.stdout):
                 line = raw.decode("utf-8", "replace").rstrip().replace(key, "<key>")
                 self._tail.append(line)
                 handler.emit(logging.makeLogRecord({"msg": line}))
                 on_line(line)
         finally:
             handler.close()
+
+
+async def lines(stream: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    """Its lines; one that is longer than the stream's limit is left out whole."""
+    too_long = False
+    while True:
+        try:
+            line = await stream.readuntil()
+        except asyncio.IncompleteReadError as end:
+            line = end.partial
+        except asyncio.LimitOverrunError as beyond:
+            await stream.readexactly(beyond.consumed)
+            too_long = True
+            continue
+        if not line:
+            return
+        if not too_long:
+            yield line
+        too_long = False

@@ -6,19 +6,21 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from outrider.control.engines import Engines
+from outrider.control.probe import EngineClient
 from outrider.control.scraping import EngineMetrics
 from outrider.control.supervisor import Job, Supervisor
 from outrider.control.upstreams import UpstreamSet
 from outrider.core.errors import EngineStartFailed
 from outrider.engines.base import LaunchPlan, ResolvedModels
 from outrider.engines.sim.adapter import SimEngine
+from outrider.launch.process import EngineProcess
 from outrider.stack.models import Stack
 from outrider.telemetry.metrics import Metrics
 
@@ -115,6 +117,58 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
         with pytest.raises(EngineStartFailed, match="cannot start the engine") as failed:
             await watched.start()
         assert "outrider plan" in failed.value.hint
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("moment", ["scrape", "close", "stop"])
+def test_a_stop_while_it_tidies_up_after_a_dead_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The service ends just as the engine has: nothing is started again, what was begun is done, and the stop comes back."""
+    reached, go_on = asyncio.Event(), asyncio.Event()
+
+    async def held() -> None:
+        reached.set()
+        await go_on.wait()
+
+    async def slow_watch(self: Supervisor, client: EngineClient) -> None:
+        try:
+            await asyncio.sleep(600)
+        finally:
+            await held()
+
+    def slow(method: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+        async def after(*arguments: object) -> None:
+            await held()
+            await method(*arguments)
+
+        return after
+
+    async def story() -> None:
+        said: list[str] = []
+        watched = supervisor(tmp_path, sim_plan, said)
+        if moment == "scrape":
+            monkeypatch.setattr(Supervisor, "_watch", slow_watch)
+        life = watched.start()
+        await until(lambda: watched.state.ready)
+        if moment == "close":
+            monkeypatch.setattr(EngineClient, "close", slow(EngineClient.close))
+        if moment == "stop":
+            monkeypatch.setattr(EngineProcess, "stop", slow(EngineProcess.stop))
+        process = watched.process
+        assert process is not None
+        os.kill(process.pid, signal.SIGKILL)
+        await reached.wait()
+        stopping = asyncio.create_task(watched.stop())
+        await asyncio.sleep(0.05)
+        go_on.set()
+        async with asyncio.timeout(20):
+            await stopping
+        assert life.cancelled()
+        assert process.returncode is not None
+        assert watched.process is process
+        assert not any("starting it again" in line for line in said)
 
     asyncio.run(story())
 
