@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from outrider.bench.comparable import Pair
 from outrider.bench.document import Cell, Counts
 from outrider.bench.gates import Change, Part
+from outrider.bench.standing import trials_of
 from outrider.core.errors import MeasurementError
 
 LEAST_LENGTH = 1.05
@@ -215,9 +216,9 @@ def _counts(cells: Sequence[Cell]) -> list[Counts]:
     """What was counted in each trial, over cells; trials with a void window are left out."""
     found: dict[int, list[Counts]] = {}
     for cell in cells:
-        for trial in cell.trials:
-            if trial.figures and not trial.failed and trial.figures.acceptance.counts.drafts:
-                found.setdefault(trial.trial, []).append(trial.figures.acceptance.counts)
+        for trial, figures in trials_of(cell).items():
+            if figures.acceptance.counts.drafts:
+                found.setdefault(trial, []).append(figures.acceptance.counts)
     return [_sum(found[trial]) for trial in sorted(found) if len(found[trial]) == len(cells)]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from outrider.bench.document import BASELINE, Answer, Cell, RunDocument
 from outrider.bench.quantiles import P99_N
 from outrider.bench.silences import LONGER, once
+from outrider.bench.standing import tok_s_by_trial
 from outrider.bench.steps import reckoned
 from outrider.bench.words import at_once, listed, more, times, trials
 
@@ -79,11 +80,7 @@ def _drift(document: RunDocument) -> list[Answer]:
     """Where the baseline's own trials differ: a ratio to something that moves is no ratio."""
     spreads: dict[str, float] = {}
     for cell in document.cells:
-        rates = [
-            trial.figures.output_tok_s
-            for trial in cell.trials
-            if trial.figures and not trial.failed and trial.figures.output_tok_s
-        ]
+        rates = tok_s_by_trial(cell).values()
         if cell.arm == BASELINE and cell.state == "ok" and len(rates) > 1:
             spread = max(rates) / min(rates) - 1
             if spread > DRIFT:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outrider.bench.document import Cell, RunDocument
+from outrider.bench.document import Cell, Figures, RunDocument
 
 
 def standing(document: RunDocument, arm: str, prompt_set: str, concurrency: int) -> Cell | None:
@@ -13,18 +13,15 @@ def standing(document: RunDocument, arm: str, prompt_set: str, concurrency: int)
 
 def shared_trials(document: RunDocument, arm: str, other: str, prompt_set: str, concurrency: int) -> int:
     """How many trials of a cell stand in both arms."""
-    cells = (document.cell(name, prompt_set, concurrency) for name in (arm, other))
-    numbers = [
-        {trial.trial for trial in cell.trials if trial.figures and not trial.failed} if cell else set()
-        for cell in cells
-    ]
-    return len(set.intersection(*numbers))
+    cells = [document.cell(name, prompt_set, concurrency) for name in (arm, other)]
+    return len(set.intersection(*(set(trials_of(cell)) if cell else set() for cell in cells)))
+
+
+def trials_of(cell: Cell) -> dict[int, Figures]:
+    """The figures of the trials that stand, by their numbers."""
+    return {trial.trial: trial.figures for trial in cell.trials if trial.figures and not trial.failed}
 
 
 def tok_s_by_trial(cell: Cell) -> dict[int, float]:
     """Output tok/s of the trials that stand."""
-    return {
-        trial.trial: trial.figures.output_tok_s
-        for trial in cell.trials
-        if trial.figures and not trial.failed and trial.figures.output_tok_s
-    }
+    return {trial: made.output_tok_s for trial, made in trials_of(cell).items() if made.output_tok_s}

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from outrider.bench.acceptance import Counted, acceptance
 from outrider.bench.document import BASELINE, Acceptance, Arm, Cell, RunDocument, StepCost
+from outrider.bench.standing import trials_of
 from outrider.core.acceptance import SpecCounters, acceptance_length_of
 
 
@@ -51,10 +52,7 @@ class _Sides:
 
 def _sides(mine: Cell, base: Cell) -> _Sides | None:
     """None where either has no step time in those trials."""
-    told = [
-        {trial.trial: trial.figures for trial in cell.trials if trial.figures and not trial.failed}
-        for cell in (mine, base)
-    ]
+    told = [trials_of(cell) for cell in (mine, base)]
     shared = sorted(told[0].keys() & told[1].keys())
     if told[0].keys() == told[1].keys():
         both = [[cell.pooled] if cell.pooled else [] for cell in (mine, base)]

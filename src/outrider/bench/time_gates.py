@@ -15,6 +15,7 @@ from outrider.bench.comparable import Pair
 from outrider.bench.document import Cell, Figures
 from outrider.bench.gates import ALL, FEWER, LONGER, Change, Part, Scale, Spread, spread
 from outrider.bench.quantiles import P95_N, P99_N
+from outrider.bench.standing import trials_of
 
 Logs = tuple[Mapping[int, float], Mapping[int, float]]  # reference, candidate: trial → log of its value
 Load = tuple[str, int]
@@ -91,9 +92,9 @@ def _logs(pair: Pair, figure: TimeFigure) -> Logs | None:
 
 def _by_trial(cell: Cell, figure: TimeFigure) -> dict[int, float]:
     return {
-        trial.trial: math.log(value)
-        for trial in cell.trials
-        if trial.figures and not trial.failed and (value := figure.of(trial.figures) or 0.0) > 0
+        trial: math.log(value)
+        for trial, figures in trials_of(cell).items()
+        if (value := figure.of(figures) or 0.0) > 0
     }
 
 

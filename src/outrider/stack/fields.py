@@ -206,7 +206,7 @@ def digest_of_package(target: Target) -> Iterator[Finding]:
 
 def policy_settings(policy: Policy) -> Iterator[Finding]:
     """Settings of the governor that contradict each other."""
-    for key, message in problems_of(policy.model_dump(exclude={"enabled", "plain_engine"})):
+    for key, message in problems_of(policy.given):
         yield (
             ("policy", key),
             message,

@@ -37,9 +37,14 @@ class _Enabled(BaseModel):
         return {"enabled": _WORDS[given]} if plain and given in _WORDS else given
 
     @property
+    def given(self) -> dict[str, Any]:
+        """The governor's settings by name, not judged yet."""
+        return self.model_dump(exclude=set(_Enabled.model_fields))
+
+    @property
     def settings(self) -> PolicySettings:
         """The governor's settings. Raises ValueError where two contradict each other, which `load` refuses."""
-        return settings_from(self.model_dump(exclude=set(_Enabled.model_fields)))
+        return settings_from(self.given)
 
 
 def or_one_word(schema: dict[str, Any]) -> None:

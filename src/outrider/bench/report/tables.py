@@ -28,6 +28,7 @@ from outrider.bench.report.text import (
     ratio,
     usd,
 )
+from outrider.bench.standing import trials_of
 from outrider.bench.words import place
 
 LATENCIES = (
@@ -237,7 +238,7 @@ def machine_table(document: RunDocument, prompt_set: str, place: int) -> Table:
             if gpu
             else (Item("none"), Item("none"), Item("none"), Item("none"))
         )
-        standing = sum(1 for trial in cell.trials if trial.figures and not trial.failed)
+        standing = len(trials_of(cell))
         rates = " ".join(ratio(rate) for rate in figures.acceptance.positions or [])
         return (
             Item(rates or NONE),
