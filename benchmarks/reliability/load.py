@@ -13,10 +13,9 @@ from dataclasses import dataclass
 
 import httpx
 
-from outrider.engines.base import RequestAcceptance
 from outrider.engines.vllm.metrics import request_acceptance
 from outrider.measure.records import OK, RequestRecord
-from outrider.measure.streams import Stream, read_stream
+from outrider.measure.streams import Stream, read_stream, recorded
 
 TIMEOUT_S = 120.0
 MOST_BYTES = 4 * 2**20  # of one answer
@@ -97,9 +96,7 @@ class Sender:
                     if size > MOST_BYTES:
                         fault = "cut"
                         break
-        except TimeoutError:
-            fault = "timeout"
-        except httpx.TimeoutException:
+        except (TimeoutError, httpx.TimeoutException):
             fault = "timeout"
         except httpx.ConnectError:
             fault = "refused"
@@ -108,25 +105,16 @@ class Sender:
         ended_s = time.monotonic()
         stream = read_stream(packets(pieces))
         outcome = outcome_of(status, fault, stream, self._server.output_tokens)
-        seen = request_acceptance(stream.last_chunk) or RequestAcceptance()
         record = RequestRecord(
             id=name,
             prompt_id=str(prompt[0]),
             turn=0,
             started_s=due_s,
             ended_s=ended_s,
-            events=stream.events,
-            first_text_s=stream.first_text_s,
-            prompt_tokens=stream.prompt_tokens,
-            output_tokens=stream.output_tokens,
-            finish=stream.finish,
             outcome=outcome,
             reason="" if outcome == OK else stream.error[:200],
-            steps=seen.steps,
-            drafts=seen.drafts,
-            proposed=seen.proposed_tokens,
-            accepted=seen.accepted_tokens,
         )
+        record = recorded(record, stream, request_acceptance(stream.last_chunk))
         self.records.append(record)
         return record
 

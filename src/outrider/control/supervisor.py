@@ -113,12 +113,11 @@ class Supervisor:
     async def _run_once(self) -> None:
         """One life of the engine; ends only by raising."""
         async with contextlib.AsyncExitStack() as turn:
-            if self.starting.locked():
+            if waits := self.starting.locked():
                 self._set(ProbeResult(False, "waiting until the engine beside it has started"))
-                await turn.enter_async_context(self.starting)
+            await turn.enter_async_context(self.starting)
+            if waits:
                 self._set(ProbeResult(False, "the engine is starting"))
-            else:
-                await turn.enter_async_context(self.starting)
             await self._live(turn.aclose)
 
     async def _live(self, started: Callable[[], Awaitable[None]]) -> None:

@@ -22,7 +22,7 @@ from outrider.core.errors import MeasurementError
 from outrider.engines.base import RequestAcceptance
 from outrider.measure.load import GpuUse
 from outrider.measure.records import OK, RequestRecord
-from outrider.measure.streams import Stream, read_stream
+from outrider.measure.streams import Stream, read_stream, recorded
 
 COUNTED = "profiling"  # aiperf's name of the phase that counts
 COARSE_TOKENS = 10  # tokens in the median event from which on gaps are called coarse, unless steps are known
@@ -97,7 +97,6 @@ def _record(raw: Mapping[str, Any], export: RawExport) -> tuple[RequestRecord, S
         took_s = max(took_s, export.timeout_s)
         reason = f"no end within {export.timeout_s:g} s"
     told = export.acceptance(stream.last_chunk) if export.acceptance and stream.last_chunk else None
-    told = told or RequestAcceptance()
     conversation = metadata["conversation_id"]
     record = RequestRecord(
         id=metadata["x_request_id"],
@@ -105,20 +104,11 @@ def _record(raw: Mapping[str, Any], export: RawExport) -> tuple[RequestRecord, S
         turn=metadata["turn_index"],
         started_s=started_s,
         ended_s=max(started_s + took_s, stream.last_s or started_s),
-        events=stream.events,
-        first_text_s=stream.first_text_s,
-        prompt_tokens=stream.prompt_tokens,
-        output_tokens=stream.output_tokens,
-        finish=stream.finish,
         outcome=outcome,
         reason=reason,
         text=stream.text,
-        steps=told.steps,
-        drafts=told.drafts,
-        proposed=told.proposed_tokens,
-        accepted=told.accepted_tokens,
     )
-    return record, stream
+    return recorded(record, stream, told), stream
 
 
 def _check_clock(name: str, start_ns: int, responses: Iterable[Mapping[str, Any]], took_s: float) -> None:

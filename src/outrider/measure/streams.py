@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from outrider.measure.records import TokenEvent
+from outrider.engines.base import RequestAcceptance
+from outrider.measure.records import RequestRecord, TokenEvent
 
 DONE = "[DONE]"
 MOST_TOKENS = 1_000_000  # one answer; more is a broken count, and a figure a token would take all memory
@@ -145,6 +146,23 @@ class _Reading:
             fell=self.fell,
             late=0 if estimated else len(growth) - len(events),
         )
+
+
+def recorded(record: RequestRecord, stream: Stream, told: RequestAcceptance | None) -> RequestRecord:
+    """The record with what came in its stream, but for the text, and what the engine `told` of its drafts."""
+    told = told or RequestAcceptance()
+    return replace(
+        record,
+        events=stream.events,
+        first_text_s=stream.first_text_s,
+        prompt_tokens=stream.prompt_tokens,
+        output_tokens=stream.output_tokens,
+        finish=stream.finish,
+        steps=told.steps,
+        drafts=told.drafts,
+        proposed=told.proposed_tokens,
+        accepted=told.accepted_tokens,
+    )
 
 
 def read_stream(responses: Iterable[Mapping[str, Any]]) -> Stream:
