@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from outrider.bench.arms import plan_arms
 from outrider.bench.run import BenchPlan
-from outrider.bench.session import Session, Wish, settings_of
+from outrider.bench.session import Session, Wish, prepared, settings_of
 from outrider.core.errors import MeasurementError
 from outrider.engines.base import Install
 from outrider.engines.vllm.adapter import VllmEngine
@@ -33,6 +35,15 @@ def test_the_warm_up_that_is_sent_is_recorded(asked: int, said: dict[str, int]) 
     session = _session(Wish(warmup=asked, concurrency=(1, 4, 16)))
     assert session.provenance("2026-11-29T00:00:00Z")["warmup_requests"] == said
     assert session.plan.fingerprint()["warmup"] == asked
+
+
+def test_the_arithmetic_that_is_measured_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Provenance says float32 where `auto` came to that; the arms' stacks stay as they were written, for any machine."""
+    here = replace(CPU, plugin=True, bf16=False)
+    monkeypatch.setattr(VllmEngine, "find", lambda self, stack: here)
+    session = prepared(load_stack(None), VllmEngine(), (), Wish(), lambda line: None)
+    assert session.provenance("2026-11-29T00:00:00Z")["dtype"] == "float32"
+    assert {arm.stack.target.dtype for arm in session.plan.arms} == {"auto"}
 
 
 def test_requests_for_a_load_that_is_not_measured() -> None:

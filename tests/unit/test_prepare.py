@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,26 @@ def test_a_stored_head_is_prepared(tmp_path: Path, stored: Path) -> None:
     again: list[str] = []
     assert prepare(stack_of(tmp_path), Engine(), again.append).models == first.models
     assert not any("making" in note for note in again)
+
+
+@pytest.mark.parametrize("bf16", [True, False])
+def test_the_arithmetic_is_settled_and_said(tmp_path: Path, stored: Path, bf16: bool) -> None:
+    """What is started names float32 where bf16 is not multiplied, in one line of the log; else the stack is as it was written."""
+
+    class Here(Engine):
+        """On a processor of that kind."""
+
+        def find(self, stack: Stack) -> Install:
+            """The CPU build."""
+            return replace(CPU, bf16=bf16)
+
+    notes: list[str] = []
+    prepared = prepare(stack_of(tmp_path), Here(), notes.append)
+    said = [note for note in notes if "float32" in note]
+    assert prepared.stack.target.dtype == ("auto" if bf16 else "float32")
+    assert len(said) == (not bf16)
+    assert prepared.models.draft
+    assert all("\n" not in note for note in said)
 
 
 def test_what_plan_prints_is_what_weights_makes(

@@ -84,13 +84,14 @@ def settings_of(wish: Wish, device: str) -> document.Settings:
 class Session:
     """A stack made ready to be measured: its arms judged, what it runs on known.
 
-    `forecast`: the acceptance that is stated, where it is not measured.
+    `dtype`: what the target's came to on this machine. `forecast`: the acceptance that is stated, where it is not measured.
     """
 
     stack: Stack
     engine: Engine
     install: Install
     plan: BenchPlan
+    dtype: str = "auto"
     forecast: document.ForecastInfo | None = None
 
     def labels(self) -> document.Labels:
@@ -123,7 +124,7 @@ class Session:
             "target": redact(target.model),
             "target_revision": target.revision or target.sha256,
             "chat_template": "the stack's" if target.chat_template else "the model's own",
-            "dtype": target.dtype,
+            "dtype": self.dtype,
             "quantization": target.quantization,
             "warmup_requests": {f"{at} at once": settings.warmup_requests(at) for at in settings.concurrency},
         }
@@ -139,10 +140,11 @@ def prepared(
     install = engine.find(stack)
     settings = settings_of(wish, install.device)
     arms = plan_arms(stack, wish.arms, max(settings.concurrency), wish.prefix_cache)
-    refused = []
+    refused, dtype = [], stack.target.dtype
     for arm in arms:
         try:
-            judged(shaped(arm.stack), engine, say if arm is arms[0] else lambda line: None)
+            found = judged(shaped(arm.stack), engine, say if arm is arms[0] else lambda line: None)
+            dtype = found.stack.target.dtype
         except StackError as error:
             refused += [problem for problem in error.problems if problem not in refused]
     if refused:
@@ -153,7 +155,11 @@ def prepared(
     if short:
         raise MeasurementError(f"nothing to send: {', '.join(short)}")
     return Session(
-        stack, engine, install, BenchPlan(tuple(arms), tuple(prompt_sets), settings, wish.interleaved)
+        stack,
+        engine,
+        install,
+        BenchPlan(tuple(arms), tuple(prompt_sets), settings, wish.interleaved),
+        dtype,
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from outrider.core.errors import EngineError, EngineNotInstalled, Problem, StackError
+from outrider.engines.base import Install
 from outrider.stack.accelerators import unknown_accelerator
 from outrider.stack.find_facts import UNREACHABLE, Source
 from outrider.stack.load import BUILT_IN, Reading, read_stack
@@ -87,9 +88,12 @@ def _examine(reading: Reading, accelerator: str | None, source: Source) -> Exami
         return Examination(reading.problems)
     if accelerator:
         stack = _with_engine(stack, accelerator=accelerator)
-    device, engine_side = _judge_engine(stack)
+    install, engine_side = _judge_engine(stack)
+    device = install.device if install else ""
     detected = stack.engine.device == "auto" and stack.engine.accelerator is None and device == "cpu"
-    found = examine(_with_engine(stack, device=device) if detected else stack, source)
+    here = _with_engine(stack, device=device) if detected else stack
+    on_this_cpu = here.engine.accelerator is None and here.engine.device == device == "cpu"
+    found = examine(here, source, bf16=not on_this_cpu or install is None or install.bf16)
     if (
         detected
     ):  # `auto` is the CPU here; the stack may be meant for elsewhere, so that its memory refuses nothing
@@ -105,8 +109,8 @@ def _with_engine(stack: Stack, **changes: str) -> Stack:
     return stack.model_copy(update={"engine": stack.engine.model_copy(update=changes)})
 
 
-def _judge_engine(stack: Stack) -> tuple[str, list[Problem]]:
-    """The installed engine's device ('' if there is none) and what it says.
+def _judge_engine(stack: Stack) -> tuple[Install | None, list[Problem]]:
+    """The installed engine, if there is one, and what it says.
 
     Nothing installed, or another device's build, is no reason to refuse here.
     """
@@ -117,10 +121,10 @@ def _judge_engine(stack: Stack) -> tuple[str, list[Problem]]:
         install = engine.find(stack)
     except EngineNotInstalled as error:
         message = f"the engine's side was not judged: {error}"
-        return "", [Problem(message, "engine", "engine-not-installed", error.hint, "warning")]
+        return None, [Problem(message, "engine", "engine-not-installed", error.hint, "warning")]
     except EngineError as error:
-        return "", [Problem(str(error), "engine", "engine", error.hint)]
-    return install.device, [elsewhere(problem) for problem in engine.judge(stack, install)]
+        return None, [Problem(str(error), "engine", "engine", error.hint)]
+    return install, [elsewhere(problem) for problem in engine.judge(stack, install)]
 
 
 def elsewhere(problem: Problem) -> Problem:

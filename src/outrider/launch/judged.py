@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from outrider.core.errors import Problem, StackError
 from outrider.engines.base import Engine, Install
+from outrider.stack.arithmetic import IN_FLOAT32
 from outrider.stack.find_facts import Source
 from outrider.stack.manifest import PairManifest
 from outrider.stack.models import Stack
@@ -15,14 +16,16 @@ from outrider.stack.preflight import examine
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What was found where nothing refuses: the engine's install, and the manifest of the stack's pair if it has one."""
+    """What was found where nothing refuses: the stack with its arithmetic settled, the engine's install, and the manifest of the
+    pair if it has one."""
 
+    stack: Stack
     install: Install
     manifest: PairManifest | None = None
 
 
 def judged(stack: Stack, engine: Engine, note: Callable[[str], None]) -> Judged:
-    """The engine's install that this stack may be started on; `note` is told the warnings.
+    """The engine's install that this stack may be started on, and in which arithmetic; `note` is told that, and the warnings.
 
     A hub that cannot be reached is a warning here: the engine may have it all.
 
@@ -31,7 +34,7 @@ def judged(stack: Stack, engine: Engine, note: Callable[[str], None]) -> Judged:
         EngineError: the engine is not installed, or refused.
     """
     install = engine.find(stack)
-    found = examine(stack, Source(need_hub=False))
+    found = examine(stack, Source(need_hub=False), bf16=install.bf16)
     refused: list[Problem] = []
     for problem in (*engine.judge(stack, install), *found.problems):
         if problem.severity == "error":
@@ -40,4 +43,7 @@ def judged(stack: Stack, engine: Engine, note: Callable[[str], None]) -> Judged:
             note(problem.render())
     if refused:
         raise StackError("This stack cannot be served; nothing was loaded.", tuple(refused))
-    return Judged(install, found.manifest)
+    settled = found.stack or stack
+    if settled.target.dtype != stack.target.dtype:
+        note(f"[target] {IN_FLOAT32}")
+    return Judged(settled, install, found.manifest)

@@ -44,7 +44,7 @@ def prepare(stack: Stack, engine: Engine, note: Note) -> Prepared:
     stack = shaped(stack)
     found = judged(stack, engine, note)
     target = resolved_target(stack, found.install.python, note)
-    return _prepared(stack, found, target, resolved_draft(stack, target, found.install.python, note))
+    return _prepared(found, target, resolved_draft(stack, target, found.install.python, note))
 
 
 def prepare_built_in(stack: Stack, engine: Engine, note: Note) -> Prepared:
@@ -65,7 +65,7 @@ def prepare_built_in(stack: Stack, engine: Engine, note: Note) -> Prepared:
         draft = resolved_draft(stack, target, found.install.python, note)
     except WeightsError as error:
         return prepare(_by_ngram(stack, str(error), note), engine, note)
-    return _prepared(stack, found, target, draft)
+    return _prepared(found, target, draft)
 
 
 def resolved_target(stack: Stack, python: str, note: Note) -> str:
@@ -109,7 +109,8 @@ def _as_named(model: str, sha256: str | None = None) -> str:
     return model
 
 
-def _prepared(stack: Stack, found: Judged, target: str, draft: str | None) -> Prepared:
+def _prepared(found: Judged, target: str, draft: str | None) -> Prepared:
+    stack = found.stack
     models = ResolvedModels(target, stack.target.revision, draft, stack.draft.revision)
     return Prepared(stack, found.install, models, found.manifest)
 

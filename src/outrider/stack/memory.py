@@ -153,7 +153,7 @@ def _working_memory(stack: Stack, target: ModelFacts, on: Accelerator) -> Line:
     width = 4 * target.hidden_size + 3 * inner // stack.engine.tensor_parallel
     rows = stack.engine.max_running_requests * (stack.draft.length + 1)
     logits = rows * target.vocab_size * 4 * 2
-    size = tokens * width * 2 + logits + RUNTIME_BYTES
+    size = tokens * width * _ELEMENT_BYTES.get(stack.target.dtype, 2) + logits + RUNTIME_BYTES
     return Line("working", -size, f"estimate: {tokens:,} batched tokens, {rows} logit rows, 2 GiB runtime")
 
 

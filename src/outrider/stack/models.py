@@ -47,7 +47,11 @@ class Target(_Strict):
         None,
         description="How the weights are stored; default: what `config.json` says. `none` means unquantised.",
     )
-    dtype: Literal["auto", "bfloat16", "float16", "float32"] = Field("auto", description="Arithmetic type.")
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = Field(
+        "auto",
+        description="Arithmetic type; `auto`: the checkpoint's, but float32 for a target that is not quantised, on a CPU that "
+        "does not multiply bf16.",
+    )
     max_context_tokens: int | None = Field(
         None, ge=16, description="Prompt + answer, in tokens; default: the model's own."
     )

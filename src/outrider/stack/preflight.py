@@ -15,6 +15,7 @@ from outrider.stack.accelerators import (
     this_machine,
     unknown_accelerator,
 )
+from outrider.stack.arithmetic import IN_FLOAT32, with_arithmetic
 from outrider.stack.content import hub_content
 from outrider.stack.facts import FactsError, ModelFacts
 from outrider.stack.find_facts import UNREACHABLE, Found, Source, find_both
@@ -29,7 +30,7 @@ CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What was found about `stack` (None: it has no valid form).
+    """What was found about `stack`, which is the one asked about with its arithmetic settled (None: it has no valid form).
 
     `budget` for the accelerator asked; `overview` of all when none was asked; `pair` '' where content is not known; `manifest`
     that of the pair, where there is one and nothing speaks against it.
@@ -58,10 +59,14 @@ def preflight(stack: Stack) -> list[Problem]:
     return list(examine(stack, Source(need_hub=False)).problems)
 
 
-def examine(stack: Stack, source: Source) -> Examination:
-    """Find the facts, judge the pair, reckon the memory."""
+def examine(stack: Stack, source: Source, *, bf16: bool = True) -> Examination:
+    """Find the facts, judge the pair, reckon the memory. `bf16`: whether what it is judged for multiplies bf16."""
     found = find_both(stack, source)
     problems = list(found.problems)
+    asked, stack = stack, with_arithmetic(stack, found.target, bf16=bf16)
+    if stack != asked:
+        hint = "Name `bfloat16` to have it all the same."
+        problems.append(Problem(IN_FLOAT32, "target.dtype", "arithmetic", hint, "note"))
     where, unknown = _accelerator(stack)
     problems += unknown
     if found.target is None:

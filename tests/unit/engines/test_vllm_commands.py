@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from click.testing import CliRunner
 from outrider.cli.plan import KEY_PLACEHOLDER, plan_command
 from outrider.cli.weights import weights_command
 from outrider.core.errors import StackError
-from tests.unit.engines.vllm_stacks import environment
+from outrider.engines.vllm.adapter import VllmEngine
+from tests.unit.engines.vllm_stacks import CPU, environment
 
 STACK = """
 apiVersion: outrider/v1alpha1
@@ -86,6 +88,33 @@ def test_plan_for_another_device_is_printed_with_a_warning(tmp_path: Path, model
     assert result.exit_code == 0, result.exception
     assert f"{path}:5:10: warning: engine.device:" in result.stderr
     assert "--kv-cache-memory-bytes" in result.stdout
+
+
+@pytest.mark.parametrize("dtype", ["", ", dtype: bfloat16"])
+def test_plan_on_a_cpu_without_bf16(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    """`auto` is float32 in the command, which a note says; a type that the stack names stays, and is no word worth."""
+    install = replace(CPU, bf16=False)
+    monkeypatch.setattr(VllmEngine, "find", lambda self, stack: install)
+    path = Path(stack_file(tmp_path, model))
+    path.write_text(path.read_text().replace('mine"', f'mine"{dtype}'))
+    result = CliRunner().invoke(plan_command, [str(path)])
+    assert f"--dtype {'bfloat16' if dtype else 'float32'} " in result.stdout
+    assert ("note: this CPU does not multiply bf16: float32" in result.stderr) != bool(dtype)
+
+
+def test_plan_for_a_gpu_does_not_look_at_this_cpu(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stack for the other device than the build here keeps `auto`."""
+    install = replace(CPU, version="0.26.0", bf16=False)
+    monkeypatch.setattr(VllmEngine, "find", lambda self, stack: install)
+    path = Path(stack_file(tmp_path, model))
+    path.write_text(path.read_text().replace("{python:", "{device: cuda, python:"))
+    result = CliRunner().invoke(plan_command, [str(path)])
+    assert "--dtype auto " in result.stdout
+    assert "float32" not in result.stderr
 
 
 def test_weights_prints_what_the_engine_loads(tmp_path: Path, model: Path) -> None:

