@@ -45,7 +45,7 @@ test: dev bench-env  ## Every test a user waits for (real engine included)
 acceptance: dev bench-env $(OUTRIDER_PROMETHEUS)  ## The longer proofs: greedy equality, load, memory, limits
 	$(PYTEST) -m acceptance
 
-bench-demo: dev bench-env  ## Baseline against n-gram on this machine, no GPU: a whole report in bench-demo/ (5 to 10 minutes)
+bench-demo: dev bench-env  ## Baseline against the built-in head on this machine, no GPU: a whole report in bench-demo/ (5 to 10 minutes)
 	$(BIN)/outrider bench --quick --limit 8 --concurrency 1,4 --requests 1=8,4=20 --out bench-demo
 
 train-demo: train-env  ## Train a small head on this machine, no GPU: it is served and measured, in train-demo/ (4 minutes)

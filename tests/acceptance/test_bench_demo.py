@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from outrider.bench.arms import arm_name
 from outrider.bench.document import RunDocument
 from outrider.measure.record_files import read_records
 from outrider.measure.records import RequestRecord
+from outrider.stack.load import load_stack
 from tests.chromium import browse
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(1500)]
@@ -88,7 +90,7 @@ def tokens_per_s(records: tuple[RequestRecord, ...], concurrency: int) -> float:
 def test_every_cell_ran(document: RunDocument) -> None:
     """Two arms, two sets, concurrency 1 and 4, each trial; nothing failed, nothing is missing."""
     assert document.complete
-    assert [arm.name for arm in document.arms] == ["baseline", "ngram-k3"]
+    assert [arm.name for arm in document.arms] == ["baseline", arm_name(load_stack(None).draft)]
     assert len(document.prompt_sets) == 2
     assert document.settings.concurrency == [1, 4]
     assert {cell.state for cell in document.cells} == {"ok"}

@@ -14,6 +14,7 @@ import pytest
 
 from tests.engine.conftest import Served, start, write_stack
 from tests.shared import shared_path
+from tests.stacks import NGRAM
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.engine]
 
@@ -53,8 +54,8 @@ def arms() -> dict[str, dict[str, object]]:
     """Drafts under comparison; the first is the baseline."""
     head = str(shared_path("models", "smollm2-135m-eagle3-start"))
     return {
-        "none": {"method": "none", "draft_length": None},
-        "ngram": {"method": "ngram", "draft_length": 3},
+        "none": {"method": "none"},
+        "ngram": NGRAM,
         "eagle3": {"method": "eagle3", "model": head, "draft_length": 3},
     }
 

@@ -83,17 +83,3 @@ def test_train_served_acceptance(demo: Path, tmp_path: Path) -> None:
     assert found, told[-2000:]
     assert float(found[1]) < read_manifest(demo / "pair.json").served[0].acceptance_length
     assert not (folder / "pair.json").exists()
-
-
-def test_the_server_leaves_the_head_for_what_it_does_not_know_and_comes_back(
-    demo: Path, tmp_path: Path
-) -> None:
-    """`examples/fallback/`: head, n-gram, head, in time; no request failed, no text changed."""
-    example = ROOT / "examples/fallback"
-    stack = tmp_path / "stack.yaml"
-    stack.write_text((example / "stack.yaml").read_text().replace("../../train-demo", str(demo)))
-    told = run(
-        [sys.executable, str(example / "run.py"), "--stack", str(stack), "--log", str(tmp_path / "log")]
-    )
-    print(told)
-    assert re.search(r"\d+ requests, 0 failed, 0 changed", told)

@@ -7,12 +7,13 @@ import yaml
 
 from outrider.bench.arms import plan_arms, read_arm
 from outrider.core.errors import StackError
-from outrider.stack.load import load_stack, load_stack_text
+from outrider.stack.load import load_stack_text
+from tests.stacks import ngram_stack
 
 
 def test_baseline_and_the_stacks_own_draft() -> None:
     """Without --arm: no draft first, then the stack's draft."""
-    arms = plan_arms(load_stack(None), (), running=4)
+    arms = plan_arms(ngram_stack(), (), running=4)
     assert [arm.name for arm in arms] == ["baseline", "ngram-k3"]
     assert arms[0].is_baseline
     assert not arms[1].is_baseline
@@ -20,13 +21,13 @@ def test_baseline_and_the_stacks_own_draft() -> None:
 
 def test_several_lengths_are_several_arms() -> None:
     """`k=2+5` makes two arms; one that is there already is not run twice."""
-    arms = plan_arms(load_stack(None), ("ngram:k=2+5", "ngram:k=3"), running=4)
+    arms = plan_arms(ngram_stack(), ("ngram:k=2+5", "ngram:k=3"), running=4)
     assert [arm.name for arm in arms] == ["baseline", "ngram-k3", "ngram-k2", "ngram-k5"]
 
 
 def test_an_arm_is_a_stack_that_serve_reads() -> None:
     """What an arm is written as reads back as the same stack, on loopback, without keys, with room for every request."""
-    arm = plan_arms(load_stack(None), (), running=64)[1]
+    arm = plan_arms(ngram_stack(), (), running=64)[1]
     read = load_stack_text(arm.text(), "arm.yaml")
     assert read == arm.stack
     assert read.engine.max_running_requests == 64
@@ -55,13 +56,13 @@ def test_an_arm_is_a_stack_that_serve_reads() -> None:
 def test_an_arm_that_cannot_be_is_refused(spec: str, words: str) -> None:
     """Each wrong spec is refused with its own words and a hint."""
     with pytest.raises(StackError, match=re.escape(words)) as caught:
-        plan_arms(load_stack(None), (spec,), running=4)
+        plan_arms(ngram_stack(), (spec,), running=4)
     assert caught.value.hint
 
 
 def test_nothing_to_compare() -> None:
     """A stack without a draft and no --arm: said so, not measured."""
-    stack = load_stack(None)
+    stack = ngram_stack()
     bare = stack.model_copy(update={"draft": stack.draft.model_copy(update={"method": "none"})})
     with pytest.raises(StackError, match="nothing to compare"):
         plan_arms(bare, (), running=4)
@@ -69,7 +70,7 @@ def test_nothing_to_compare() -> None:
 
 def test_what_an_arm_does_not_say_is_the_stacks() -> None:
     """An arm of the stack's own method keeps its options."""
-    stack = load_stack(None)
+    stack = ngram_stack()
     draft = stack.draft.model_copy(update={"ngram": stack.draft.ngram.model_copy(update={"min_tokens": 3})})
     wanted = read_arm("ngram:k=5", stack.model_copy(update={"draft": draft}))[0]
     assert wanted.draft.ngram.min_tokens == 3
@@ -78,7 +79,7 @@ def test_what_an_arm_does_not_say_is_the_stacks() -> None:
 
 def test_the_document_names_no_folder_of_this_machine() -> None:
     """A head in a folder is shown by its last part."""
-    arm = plan_arms(load_stack(None), ("eagle3:k=3,model=/secret/place/head",), running=4)[2]
+    arm = plan_arms(ngram_stack(), ("eagle3:k=3,model=/secret/place/head",), running=4)[2]
     assert arm.described().draft["model"] == "…/head"
 
 
@@ -96,4 +97,4 @@ def test_a_stack_that_leaves_the_length_to_the_method(own: str) -> None:
 def test_two_heads_of_one_length_are_refused() -> None:
     """Two different drafts never share a name."""
     with pytest.raises(StackError, match="would be called eagle3-k3"):
-        plan_arms(load_stack(None), ("eagle3:k=3,model=org/a", "eagle3:k=3,model=org/b"), running=4)
+        plan_arms(ngram_stack(), ("eagle3:k=3,model=org/a", "eagle3:k=3,model=org/b"), running=4)

