@@ -60,8 +60,8 @@ def arms() -> dict[str, dict[str, object]]:
     }
 
 
-def collect(folder: Path, dtype: str) -> dict[str, tuple[list[list[str]], list[list[str]]]]:
-    """Answers of each arm at batch 1 and batch 4."""
+def collect(folder: Path, dtype: str, drafted: tuple[int, ...]) -> dict[str, list[list[list[str]]]]:
+    """Answers of each arm, by how many requests run at once: without a draft 1 and 4, with one those of `drafted`."""
     found = {}
     for name, draft in arms().items():
         place = folder / name
@@ -73,7 +73,7 @@ def collect(folder: Path, dtype: str) -> dict[str, tuple[list[list[str]], list[l
         }
         served = start(str(write_stack(place, changes)))
         try:
-            found[name] = (answers(served, 1), answers(served, 4))
+            found[name] = [answers(served, at) for at in ((1, 4) if name == "none" else drafted)]
         finally:
             served.stop()
     return found
@@ -87,7 +87,7 @@ def differing(a: list[list[str]], b: list[list[str]]) -> int:
 @pytest.mark.timeout(1800)
 def test_greedy_text_is_identical_in_float32(tmp_path: Path) -> None:
     """Every draft, batch 1 and 4: the same tokens as without a draft."""
-    found = collect(tmp_path, "float32")
+    found = collect(tmp_path, "float32", drafted=(1, 4))
     baseline = found["none"][0]
     assert all(len(tokens) > 3 for tokens in baseline)
     for name, (alone, together) in found.items():
@@ -101,7 +101,7 @@ def test_bf16_differs_no_more_than_the_engines_own_noise(tmp_path: Path) -> None
 
     The bound is wide on purpose: eight prompts cannot measure more, and the exact claim is float32's.
     """
-    found = collect(tmp_path, "bfloat16")
+    found = collect(tmp_path, "bfloat16", drafted=(1,))
     noise = differing(*found["none"])
     for name in ("ngram", "eagle3"):
         changed = differing(found["none"][0], found[name][0])
