@@ -7,6 +7,7 @@ draft proposes only where text repeats. So the probe asks for text that repeats,
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import httpx
@@ -21,12 +22,13 @@ from outrider.telemetry.scrape import lean, parse
 
 PROBE_TOKENS = 48
 TIMED_TOKENS = 16
+SLOW_STEP_S = 0.04  # where a step takes this long, half of the tokens time it as well
 REQUEST_TIMEOUT_S = 120.0
-# Three kinds of repetition: counting, a phrase, code. Any one that drafts is enough.
+# Three kinds of repetition: counting, a phrase, code. Any one that drafts is enough. Short: a slow machine reads them 20 times.
 PROBE_PROMPTS = (
-    "1 2 3 4 5 6 7 8 9 10 " * 12,
-    "the quick brown fox jumps over the lazy dog. " * 10,
-    "x = x + 1\ny = y + 1\n" * 16,
+    "1 2 3 4 5 6 7 8 9 10 " * 4,
+    "the quick brown fox jumps over the lazy dog. " * 4,
+    "x = x + 1\ny = y + 1\n" * 6,
 )
 
 
@@ -118,31 +120,42 @@ class EngineClient:
         self.unknown = tuple(self._engine.unknown_metrics(scrape))
         return counters
 
-    async def complete(self, draft: str, prompt: str, temperature: float, tokens: int = PROBE_TOKENS) -> None:
-        """One small completion with the draft. Raises EngineUnreachable with what the engine said."""
+    async def complete(
+        self, draft: str, prompt: str, temperature: float, tokens: int = PROBE_TOKENS
+    ) -> tuple[float, float]:
+        """One small completion with the draft: when (monotonic s) its first text came, and when it was over.
+
+        Raises:
+            EngineUnreachable: with what the engine said.
+        """
         body = {
             "model": self._model,
             "prompt": prompt,
             "max_tokens": tokens,
             "temperature": temperature,
             "ignore_eos": True,
+            "stream": True,
             **self._engine.stamp(draft),
         }
+        first_s = None
         try:
-            answer = await self._http.post("/v1/completions", json=body)
+            async with self._http.stream("POST", "/v1/completions", json=body) as answer:
+                if answer.status_code != 200:
+                    said = (await answer.aread()).decode(errors="replace")[:300]
+                    raise EngineUnreachable(f"a warm-up request was answered {answer.status_code}: {said}")
+                async for _ in answer.aiter_raw():
+                    first_s = first_s or time.monotonic()
         except httpx.HTTPError as error:
             raise EngineUnreachable(f"a warm-up request failed: {error or type(error).__name__}") from error
-        if answer.status_code != 200:
-            raise EngineUnreachable(
-                f"a warm-up request was answered {answer.status_code}: {answer.text[:300]}"
-            )
+        over_s = time.monotonic()
+        return first_s or over_s, over_s
 
 
 async def warm_up(client: EngineClient, draft: str, requests: int) -> None:
     """Greedy and sampled requests in turn, so that no user pays for what the engine does only once."""
     for number in range(requests):
         await client.complete(
-            draft, PROBE_PROMPTS[number % len(PROBE_PROMPTS)], 0.0 if number % 2 == 0 else 0.8
+            draft, PROBE_PROMPTS[number % len(PROBE_PROMPTS)], 0.0 if number % 2 == 0 else 0.8, TIMED_TOKENS
         )
 
 
@@ -159,11 +172,22 @@ async def probe(client: EngineClient, draft: str, *, made_up: bool = False) -> P
     return result
 
 
-async def time_step(client: EngineClient, draft: str) -> StepReading:
-    """How long a step of one request takes with this draft, nothing else running: a small request's time over its steps."""
-    before, began_s = await client.counters(), time.monotonic()
-    await client.complete(draft, PROBE_PROMPTS[0], 0.0, TIMED_TOKENS)
-    took_s, after = time.monotonic() - began_s, await client.counters()
+async def time_steps(client: EngineClient, draft: str, readings: int) -> AsyncIterator[StepReading]:
+    """That many readings of `time_step`, one after the other; shorter ones where the engine is slow."""
+    tokens = TIMED_TOKENS
+    for _ in range(readings):
+        yield (reading := await time_step(client, draft, tokens))
+        tokens = TIMED_TOKENS if reading.step_s < SLOW_STEP_S else TIMED_TOKENS // 2
+
+
+async def time_step(client: EngineClient, draft: str, tokens: int = TIMED_TOKENS) -> StepReading:
+    """How long a step of one request takes with this draft, nothing else running: of a small request, from its first token on.
+
+    The step before, which reads the prompt, is left out: on a slow machine it takes as long as all others together.
+    """
+    before = await client.counters()
+    first_s, over_s = await client.complete(draft, PROBE_PROMPTS[0], 0.0, tokens)
+    after = await client.counters()
     accepted = max(after.spec.accepted - before.spec.accepted, 0)
-    steps = max(TIMED_TOKENS - int(accepted), 1)
-    return StepReading(draft, began_s + took_s, 1.0, took_s / steps, steps)
+    steps = max(tokens - 1 - int(accepted), 1)
+    return StepReading(draft, over_s, 1.0, (over_s - first_s) / steps, steps)

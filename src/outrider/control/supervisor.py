@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.control.governing import Governing
-from outrider.control.probe import EngineClient, ProbeResult, probe, time_step, warm_up
+from outrider.control.probe import EngineClient, ProbeResult, probe, time_steps, warm_up
 from outrider.control.scraping import EngineMetrics
 from outrider.control.upstreams import Busy, Upstream, UpstreamSet
 from outrider.core.errors import EngineError, EngineStartFailed, EngineUnreachable
@@ -189,11 +189,12 @@ class Supervisor:
     async def _time_steps(self, client: EngineClient, draft: str) -> list[StepReading]:
         """Steps of a draft alone: those during which the device had other work are left out."""
         timed = []
-        for _ in range(TIMED):
-            before_s = self.device.so_far_s(time.monotonic())
-            reading = await time_step(client, draft)
-            if self.device.so_far_s(time.monotonic()) == before_s:
+        before_s = self.device.so_far_s(time.monotonic())
+        async for reading in time_steps(client, draft, TIMED):
+            after_s = self.device.so_far_s(time.monotonic())
+            if after_s == before_s:
                 timed.append(reading)
+            before_s = after_s
         return timed
 
     async def _watch(self, client: EngineClient) -> None:
