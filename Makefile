@@ -4,6 +4,7 @@ BENCH_VENV ?= .venv-bench
 DEPLOY_VENV ?= .venv-deploy
 PYTHON ?= python3
 STACK  ?=
+PROOFS ?=
 OUTRIDER_PROMETHEUS ?= $(CURDIR)/.venv-prometheus/usr/bin/prometheus
 BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
@@ -43,7 +44,7 @@ test: dev bench-env  ## Every test a user waits for (real engine included)
 	$(PYTEST) -m "not acceptance" $(PURE:%=--ignore=%)
 
 acceptance: dev bench-env $(OUTRIDER_PROMETHEUS)  ## The longer proofs: greedy equality, load, memory, limits
-	$(PYTEST) -m acceptance
+	$(PYTEST) -m acceptance $(PROOFS)
 
 bench-demo: dev bench-env  ## Baseline against the built-in head on this machine, no GPU: a whole report in bench-demo/ (5 to 10 minutes)
 	$(BIN)/outrider bench --quick --limit 8 --concurrency 1,4 --requests 1=8,4=20 --out bench-demo
