@@ -22,7 +22,7 @@ from outrider.stack.weights import resolve
 from tests.engine import plugin_probe
 from tests.engine.alone import run_alone
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.engine, pytest.mark.timeout(1200)]
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
 SAMPLES = 256
@@ -95,7 +95,6 @@ def test_seeds_in_long_prompts(engine: str, request: pytest.FixtureRequest) -> N
     assert seeded["first"] == seeded["beside"]
 
 
-@pytest.mark.acceptance
 def test_the_faults_are_still_there() -> None:
     """Without the plugin the drafting engine fails both: once this test fails, the mends can go."""
     result, log = probe(NGRAM, SAMPLES, plugin=False)

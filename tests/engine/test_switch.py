@@ -29,7 +29,7 @@ from tests.engine.alone import run_alone
 from tests.shared import shared_path
 from tests.unit.engines.vllm_stacks import CPU
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.engine, pytest.mark.timeout(1200)]
 
 K = 5
 OWN = "own"  # stands for the server's own draft

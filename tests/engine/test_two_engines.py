@@ -17,7 +17,7 @@ from tests.engine.conftest import Served, start, write_stack
 from tests.engine.test_serve_failures import wait_until
 from tests.stacks import NGRAM
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.engine, pytest.mark.timeout(1200)]
 
 PROMPTS = ["a b c d e f " * 12, "red, green, blue, red, green,", "1 2 3 4 1 2 3 4 1 2 3", "Once upon a time"]
 
