@@ -94,7 +94,9 @@ def test_greedy_text_is_identical_in_float32(tmp_path: Path) -> None:
         assert together == baseline, name
 
 
-@pytest.mark.skipif(not find(None).bf16, reason="this CPU does not multiply bf16: nothing is served in it here")
+@pytest.mark.skipif(
+    not find(None).bf16, reason="this CPU does not multiply bf16: nothing is served in it here"
+)
 @pytest.mark.timeout(1800)
 def test_bf16_differs_no_more_than_the_engines_own_noise(tmp_path: Path) -> None:
     """Prompts whose bf16 text differs with a draft: at most what batching alone changes, plus half the prompts.

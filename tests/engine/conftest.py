@@ -18,7 +18,6 @@ import pytest
 import yaml
 
 from outrider.stack.load import built_in_text
-from tests.shared import shared_path
 from tests.stacks import NGRAM
 
 START_S = 600.0
@@ -139,15 +138,3 @@ def http(service: Served) -> Iterator[httpx.Client]:
     """An HTTP client of the shared service."""
     with httpx.Client(base_url=service.url, timeout=120, trust_env=False) as client:
         yield client
-
-
-@pytest.fixture(scope="module")
-def eagle3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """The built-in target with the starting EAGLE-3 head."""
-    head = shared_path("models", "smollm2-135m-eagle3-start")
-    changes: dict[str, dict[str, object]] = {
-        "draft": {"method": "eagle3", "model": str(head), "draft_length": 3}
-    }
-    served = start(str(write_stack(tmp_path_factory.mktemp("eagle3"), changes)))
-    yield served
-    served.stop()

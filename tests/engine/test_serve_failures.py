@@ -116,23 +116,3 @@ def test_the_engine_is_killed_in_mid_stream_and_comes_back(
     third.join(60)
     assert last[-1] == "data: [DONE]", "SIGTERM cut a stream"
     assert not any(os.path.exists(f"/proc/{pid}") for pid in engines)
-
-
-def test_a_head_on_the_eagle3_path(eagle3: Served) -> None:
-    """The starting EAGLE-3 head is loaded, drafts, and the log credits it."""
-    since = len(eagle3.lines)
-    body = {
-        "model": eagle3.model,
-        "prompt": "def add(a, b):\n    return",
-        "max_tokens": 64,
-        "temperature": 0,
-        "stream": True,
-    }
-    assert (
-        httpx.post(f"{eagle3.url}/v1/completions", json=body, timeout=120, trust_env=False).status_code == 200
-    )
-    rate = eagle3.wait_for(
-        r"\[decode\] +\S+ +draft=eagle3 bs=\S+ tokens_per_step=\S+ acceptance_rate=([\d.]+)", since=since
-    )
-    assert 0 < float(rate.group(1)) < 1
-    assert "eagle3 drafts" in httpx.get(f"{eagle3.url}/readyz", trust_env=False).text
