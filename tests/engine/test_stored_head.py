@@ -22,7 +22,7 @@ from outrider.stack.weights_cache import cache_folder
 from tests.engine.conftest import Served, start, write_stack
 from tests.unit.pairs import Sizes, write_head
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.engine, pytest.mark.timeout(1200)]
 
 SMOLLM2 = Sizes(
     hidden=576, vocabulary=49152, drafted=1000, inner=1536, heads=9, kv_heads=3, head_dim=64, layers=30

@@ -30,7 +30,7 @@ from outrider.train.rows import DropCounts, Row, read_rows
 from outrider.train.selfplay import SelfPlay, UserTurns
 from outrider.train.template import learn_template
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.acceptance, pytest.mark.engine]
 START_S = 240.0
 SETTINGS = AnswerSettings(max_answer_tokens=40, min_answer_tokens=2, user=UserTurns(max_tokens=60))
 
