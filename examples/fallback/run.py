@@ -26,7 +26,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 STREAMS = 3
-TOKENS = 48
+TOKENS = 32
 SETTLED_S = 20.0
 # What the issue of a fallback is: in force for new requests within this, and back within this.
 LEFT_WITHIN_S, LEFT_WITHIN_REQUESTS, BACK_WITHIN_S = 30.0, 50, 60.0
