@@ -64,13 +64,39 @@ def test_which_weights_muon_moves() -> None:
     module.matrix = torch.nn.Linear(4, 3)
     module.frozen = torch.nn.Linear(4, 3).requires_grad_(False)
     module.state = torch.nn.Parameter(torch.zeros(1, 1, 4))
-    muon, adamw = build_optimizers(module, settled(Path(), muon_learning_rate=0.5, learning_rate=0.25))
+    muon, adamw = build_optimizers(module, settled(Path(), muon_learning_rate=0.5, learning_rate=0.25), 4)
     assert [one.shape for one in muon.param_groups[0]["params"]] == [(3, 4)]
     assert [one.shape for one in adamw.param_groups[0]["params"]] == [(1, 1, 4), (3,)]
     assert set_rate([muon, adamw], 0.5) == 0.25
     assert adamw.param_groups[0]["lr"] == 0.125
-    (alone,) = build_optimizers(module, settled(Path(), optimizer="adamw"))
+    (alone,) = build_optimizers(module, settled(Path(), optimizer="adamw"), 4)
     assert len(alone.param_groups[0]["params"]) == 3
+
+
+@pytest.mark.parametrize(("width", "rate"), [(64, 6e-3), (576, 6e-3), (1536, 3.5 / 1536), (8192, 3.5 / 8192)])
+def test_a_wider_target_gets_a_lower_rate(width: int, rate: float) -> None:
+    """At 0.006 a head of width 1,536 unlearned for three epochs what it had learned in the first."""
+    import torch
+
+    from outrider.train.trainer.optimizer import build_optimizers
+
+    module = torch.nn.Module()
+    module.matrix = torch.nn.Linear(4, 3, bias=False)
+    (muon,) = build_optimizers(module, settled(Path()), width)
+    assert muon.param_groups[0]["peak"] == pytest.approx(rate)
+
+
+def test_a_loss_that_rises_halves_the_rate() -> None:
+    """Once for each epoch over the lowest yet; what was lowest stays."""
+    from outrider.train.trainer.checkpoint import Position
+    from outrider.train.trainer.loop import judged
+
+    at, rates = Position(), []
+    for loss in (2.28, 2.62, 2.80, 2.10, 2.09):
+        at = judged(at, loss)
+        rates.append(at.rate)
+    assert rates == [1, 0.5, 0.25, 0.25, 0.25]
+    assert at.lowest_loss == 2.09
 
 
 def test_measuring_is_time_and_no_pace() -> None:

@@ -51,7 +51,8 @@ def test_the_trainer_s_events_in_words() -> None:
     )
     screen.trained(plan)
     screen.trained(made(Progressed, step=20, steps=50, loss=3.25, tok_s=1234.5, seconds_left=61.0))
-    screen.trained(made(Evaluated, epoch=1, held_out_loss=3.9, accuracy=(0.31, 0.12), length=1.43))
+    screen.trained(made(Evaluated, epoch=1, held_out_loss=3.9, accuracy=(0.31, 0.12), length=1.43, rate=1.0))
+    screen.trained(made(Evaluated, epoch=2, held_out_loss=4.1, accuracy=(0.3, 0.1), length=1.4, rate=0.5))
     screen.trained(made(Finished, tokens=100_000, elapsed_s=95.0, tok_s=1050.0))
     assert said == [
         "[3/4 training] 190 rows, 25,000 tokens (10 rows held out), 4 epochs",
@@ -61,6 +62,8 @@ def test_the_trainer_s_events_in_words() -> None:
         "[3/4 training] A note.",
         "[3/4 training] step 20 of 50, loss 3.250, 1,234 tok/s, 61 s left\r",
         "[3/4 training] epoch 1: held-out loss 3.900, right 0.31 0.12 (AL 1.43 if served so)",
+        "[3/4 training] epoch 2: held-out loss 4.100, right 0.30 0.10 (AL 1.40 if served so)",
+        "[3/4 training] it rose before: on at 1/2 of the rate",
         "[3/4 training] 100,000 tokens in 2 min, 1,050 tok/s",
     ]
     assert max(map(len, said)) <= 120

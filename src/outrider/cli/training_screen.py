@@ -57,9 +57,12 @@ def words(event: TrainerEvent) -> list[str]:
         ]
     if isinstance(event, Evaluated):
         rates = " ".join(f"{one:.2f}" for one in event.accuracy)
-        return [
+        lines = [
             f"epoch {event.epoch}: held-out loss {event.held_out_loss:.3f}, right {rates} (AL {event.length:.2f} if served so)"
         ]
+        if event.rate < 1:
+            lines.append(f"it rose before: on at 1/{1 / event.rate:.0f} of the rate")
+        return lines
     if isinstance(event, Finished):
         return [f"{event.tokens:,} tokens in {duration(event.elapsed_s)}, {event.tok_s:,.0f} tok/s"]
     return []

@@ -70,7 +70,7 @@ class Progressed:
 class Evaluated:
     """After an epoch, and at the end: the head on held-out rows. `length`: 1 + the accuracies, vLLM's acceptance length.
 
-    `loss`: mean of the epoch's steps of this run; None where it had none."""
+    `loss`: mean of the epoch's steps of this run; None where it had none. `rate`: share of the settings' rates from here on."""
 
     epoch: int
     step: int
@@ -80,6 +80,7 @@ class Evaluated:
     length: float
     tok_s: float
     elapsed_s: float
+    rate: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

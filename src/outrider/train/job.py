@@ -111,7 +111,11 @@ class TrainJob(BaseModel):
         "muon", description="`muon` for the matrices (the rest by AdamW), or `adamw` for all."
     )
     learning_rate: float = Field(1e-3, gt=0, description="AdamW's highest rate.")
-    muon_learning_rate: float = Field(6e-3, gt=0, description="Muon's highest rate.")
+    muon_learning_rate: float | None = Field(
+        None,
+        gt=0,
+        description="Muon's highest rate; default: 0.006, or 3.5 over the target's hidden size where that is less.",
+    )
     weight_decay: float = Field(0.01, ge=0, description="AdamW's.")
     muon_weight_decay: float = Field(0.1, ge=0, description="Muon's.")
     warmup_steps: int = Field(
@@ -151,7 +155,10 @@ class TrainJob(BaseModel):
         return self
 
     def settled(self, device: Device) -> SettledJob:
-        """The job with nothing left open but what needs the target (`aux_layers`, `intermediate_size`) or memory."""
+        """The job with nothing left open but what needs memory or the target.
+
+        The target: `aux_layers`, `intermediate_size`, `muon_learning_rate`.
+        """
         filled = {
             "depth": self.depth or _DEPTH[self.method, device],
             "batch_tokens": self.batch_tokens or _BATCH_TOKENS[device],

@@ -7,6 +7,7 @@ the seed and their number, so a place in the data is all that a run needs to go 
 from __future__ import annotations
 
 import io
+import math
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ class Position:
     """How far a run is: steps done, the next batch (`batch` of `epoch`, both from 0), tokens seen, seconds spent.
 
     `first_step_s`: from the first start to the first step's end. `paced_tokens` took `paced_s` seconds of steps alone.
+    `rate`: share of the settings' rates that is in use; `lowest_loss`: of the held-out rows, up to now.
     """
 
     step: int = 0
@@ -37,6 +39,8 @@ class Position:
     first_step_s: float = 0.0
     paced_tokens: int = 0
     paced_s: float = 0.0
+    rate: float = 1.0
+    lowest_loss: float = math.inf
 
 
 def save(

@@ -72,6 +72,13 @@ class Parts:
         return torch.autocast(self.job.device, torch.bfloat16, enabled=self.job.device == "cuda")
 
 
+def judged(at: Position, held_out_loss: float) -> Position:
+    """After a look at the held-out rows: a loss over the lowest yet says that the steps are too long, so they are halved."""
+    if held_out_loss > at.lowest_loss:
+        return replace(at, rate=at.rate / 2)
+    return replace(at, lowest_loss=held_out_loss)
+
+
 class Loop:
     """One run of a training, from `at` to its end. `say` hears events, `stop` is looked at before each step."""
 
@@ -101,7 +108,7 @@ class Loop:
         self.pace.start()
         self.pace.begin_lap(self.at.tokens, self.at.step)
         try:
-            while self.at.epoch < self._job.epochs and not self._is_over():
+            while not self._is_over():
                 self._run_epoch()
         finally:
             self.use.close()
@@ -127,7 +134,8 @@ class Loop:
         return assemble_chains(corpus, rows, plan, np.random.default_rng(seed))
 
     def _is_over(self) -> bool:
-        return self._job.max_minutes is not None and self.pace.elapsed_s >= 60 * self._job.max_minutes
+        late = self._job.max_minutes is not None and self.pace.elapsed_s >= 60 * self._job.max_minutes
+        return late or self.at.epoch >= self._job.epochs
 
     def _run_epoch(self) -> None:
         with closing(ahead(self._makers(), pinned=self._job.device == "cuda")) as feed:
@@ -149,7 +157,7 @@ class Loop:
     def _step(self, host: Placed) -> None:
         job, parts, at = self._job, self._parts, self.at
         passed = self.pace.elapsed_s / (60 * job.max_minutes) if job.max_minutes else 0.0
-        set_rate(parts.optimizers, rate_share(at.step, self.steps, passed, job.warmup_steps))
+        set_rate(parts.optimizers, at.rate * rate_share(at.step, self.steps, passed, job.warmup_steps))
         with self.share.step(at.step):
             batch = host.on(job.device)
             with parts.arithmetic():
@@ -233,6 +241,8 @@ class Loop:
             self.held_out = evaluate(parts.head, parts.target, parts.store, parts.probes, parts.distance)
         self.pace.measured(time.monotonic() - began)
         self.pace.go_on()
+        if not self._is_over():
+            self.at = judged(self.at, self.held_out.loss)
         losses, self._epoch_losses = self._epoch_losses, []
         self._say(
             Evaluated(
@@ -244,6 +254,7 @@ class Loop:
                 length=self.held_out.length,
                 tok_s=self.pace.tok_s,
                 elapsed_s=self.pace.elapsed_s,
+                rate=self.at.rate,
             )
         )
 

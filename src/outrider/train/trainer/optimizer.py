@@ -15,12 +15,16 @@ import torch
 from outrider.train.job import SettledJob
 from outrider.train.trainer.head import trained_parameters
 
+MUON_RATE, MUON_RATE_BY_WIDTH = (
+    6e-3,
+    3.5,
+)  # over the width: a step then moves a sum over so many terms no further
 LOWEST_SHARE = 0.02  # of the highest rate, at the end
 WARMUP_SHARE = 0.05
 
 
-def build_optimizers(head: Any, job: SettledJob) -> list[Any]:
-    """One or two optimisers, each group with its highest rate in ``peak``."""
+def build_optimizers(head: Any, job: SettledJob, width: int) -> list[Any]:
+    """One or two optimisers, each group with its highest rate in ``peak``. `width`: the target's hidden size."""
     named = trained_parameters(head)
     matrices = [pair for pair in named if pair[1].ndim == 2] if job.optimizer == "muon" else []
     rest = [pair for pair in named if pair[1].ndim != 2] if job.optimizer == "muon" else named
@@ -29,7 +33,7 @@ def build_optimizers(head: Any, job: SettledJob) -> list[Any]:
         made.append(
             torch.optim.Muon(
                 matrices,
-                lr=job.muon_learning_rate,
+                lr=job.muon_learning_rate or min(MUON_RATE, MUON_RATE_BY_WIDTH / width),
                 momentum=0.95,
                 weight_decay=job.muon_weight_decay,
                 adjust_lr_fn="match_rms_adamw",

@@ -104,7 +104,7 @@ def _parts(job: SettledJob, notes: list[str]) -> tuple[Parts, float, int]:
         target,
         FeatureStore(target, corpus, cached=cache_bytes > 0),
         head,
-        build_optimizers(head, job),
+        build_optimizers(head, job, target.config.hidden_size),
         distance,
         make_probes(corpus, held_out, job.batch_tokens, job.depth, job.method == "p-eagle"),
     )
