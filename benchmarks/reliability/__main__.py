@@ -1,4 +1,4 @@
-"""``python -m benchmarks.reliability --head train-demo --out reliability-run``: a reliability report of the governor.
+"""``python -m benchmarks.reliability --out reliability-run``: a reliability report of the governor.
 
 Three servers on the real CPU engine get the same changing traffic in turn: the governor's defaults, `policy: off` (always the
 head), and no draft. The phases: code, which the head knows; a topic that it does not; code again; three times the load; the load
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from benchmarks.reliability import blocks as kept
@@ -29,6 +30,8 @@ from outrider.bench.folder import RunFolder
 from outrider.bench.report.write import put
 from outrider.core.errors import MeasurementError, OutriderError
 from outrider.core.provenance import provenance, version_of
+from outrider.engines.vllm.adapter import VllmEngine
+from outrider.launch.prepare import resolved_draft, resolved_target
 from outrider.measure.prompt_sets import load_prompt_set
 from outrider.measure.prompts import PromptSet
 from outrider.stack.load import load_stack
@@ -36,7 +39,7 @@ from outrider.stack.manifest import PairManifest, read_manifest
 from outrider.stack.models import Engine, Stack
 
 CODE = Path(__file__).with_name("code.jsonl")
-TOPIC = "demo-mt-bench"
+TOPIC = Path(__file__).with_name("languages.jsonl")
 LEAST_MINUTES = 1.0
 
 
@@ -51,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
         "--head",
         type=Path,
         metavar="DIR",
-        help="an EAGLE-3 head with pair.json: `make train-demo` leaves one in train-demo/ (4 minutes)",
+        help="an EAGLE-3 head with pair.json, as `outrider train` leaves it; default: the one that comes with Outrider",
     )
     found.add_argument("--out", type=Path, required=True, metavar="DIR", help="the run's folder")
     found.add_argument(
@@ -61,7 +64,9 @@ def parser() -> argparse.ArgumentParser:
         help="target, engine and policy; default: the built-in target on this CPU",
     )
     found.add_argument("--code", default=f"code={CODE}", metavar="SET", help="prompts that the head knows")
-    found.add_argument("--topic", default=TOPIC, metavar="SET", help=f"prompts that it does not ({TOPIC})")
+    found.add_argument(
+        "--topic", default=f"languages={TOPIC}", metavar="SET", help="prompts that it does not"
+    )
     found.add_argument(
         "--phases",
         type=int,
@@ -100,15 +105,23 @@ def manifest_of(head: Path) -> PairManifest:
     if not path.is_file():
         raise MeasurementError(
             f"{head} has no {MANIFEST}: it is no head of `outrider train`",
-            hint="Make one (4 minutes): make train-demo, then --head train-demo.",
+            hint="Leave --head out for the one that comes with Outrider, or make one: make train-demo.",
         )
     manifest = read_manifest(path)
     if not manifest.draft_length or not manifest.served:
         raise MeasurementError(
             f"what the engine accepts of {head} is not known",
-            hint="A head that was served once is needed: make train-demo, then --head train-demo.",
+            hint="Leave --head out for the one that comes with Outrider, or make one: make train-demo.",
         )
     return manifest
+
+
+def built_in_head() -> Path:
+    """The head that comes with Outrider, made whole with its target's rows. Raises OutriderError."""
+    stack = load_stack(None)
+    note = partial(print, file=sys.stderr)
+    python = VllmEngine().find(stack).python
+    return Path(str(resolved_draft(stack, resolved_target(stack, python, note), python, note)))
 
 
 def stack_from(path: Path | None) -> Stack:
@@ -120,11 +133,12 @@ def stack_from(path: Path | None) -> Stack:
 
 def measure(flags: argparse.Namespace) -> ReliabilityRun:
     """Run what is missing, and put the figures together. Raises OutriderError."""
-    manifest, stack = manifest_of(flags.head), stack_from(flags.stack)
+    head = flags.head or built_in_head()
+    manifest, stack = manifest_of(head), stack_from(flags.stack)
     code, topic = load_prompt_set(flags.code), load_prompt_set(flags.topic)
     wish = Wish(
         stack=stack,
-        head=flags.head,
+        head=head,
         method=manifest.method,
         minutes=flags.minutes,
         rounds=flags.rounds,
@@ -222,8 +236,6 @@ def main() -> None:
         parser().error(f"--phases takes 1 to {len(PHASES)}, --streams 1 or more")
     if flags.rate is not None and flags.rate <= 0:
         parser().error("--rate takes requests a second, more than 0")
-    if flags.head is None and not flags.report_only:
-        parser().error("--head is needed: `make train-demo` leaves one in train-demo/ (4 minutes)")
     try:
         if flags.report_only:
             run = read(flags.out / "run.json")
