@@ -16,9 +16,9 @@ from __future__ import annotations
 import argparse
 import sys
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
+from benchmarks.built_in import built_in_pair
 from benchmarks.reliability import blocks as kept
 from benchmarks.reliability.figures import BIN_S, ReliabilityRun, cell_info, phase_figures
 from benchmarks.reliability.plan import PHASES, blocks
@@ -30,8 +30,6 @@ from outrider.bench.folder import RunFolder
 from outrider.bench.report.write import put
 from outrider.core.errors import MeasurementError, OutriderError
 from outrider.core.provenance import provenance, version_of
-from outrider.engines.vllm.adapter import VllmEngine
-from outrider.launch.prepare import resolved_draft, resolved_target
 from outrider.measure.prompt_sets import load_prompt_set
 from outrider.measure.prompts import PromptSet
 from outrider.stack.load import load_stack
@@ -116,14 +114,6 @@ def manifest_of(head: Path) -> PairManifest:
     return manifest
 
 
-def built_in_head() -> Path:
-    """The head that comes with Outrider, made whole with its target's rows. Raises OutriderError."""
-    stack = load_stack(None)
-    note = partial(print, file=sys.stderr)
-    python = VllmEngine().find(stack).python
-    return Path(str(resolved_draft(stack, resolved_target(stack, python, note), python, note)))
-
-
 def stack_from(path: Path | None) -> Stack:
     """The stack of the command line. Raises StackError."""
     if path is not None:
@@ -133,7 +123,7 @@ def stack_from(path: Path | None) -> Stack:
 
 def measure(flags: argparse.Namespace) -> ReliabilityRun:
     """Run what is missing, and put the figures together. Raises OutriderError."""
-    head = flags.head or built_in_head()
+    head = flags.head or built_in_pair().head
     manifest, stack = manifest_of(head), stack_from(flags.stack)
     code, topic = load_prompt_set(flags.code), load_prompt_set(flags.topic)
     wish = Wish(
