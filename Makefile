@@ -70,7 +70,7 @@ lint: dev  ## Format, lint, types, import contracts, generated docs
 	$(BIN)/python -m scripts.docs --check
 
 results: dev  ## Tell the committed GPU runs with today's code: answers, text, chart; measured figures stay
-	for run in results/h200/*.json results/train/*-speed.json; do $(BIN)/outrider bench --renew $$run >/dev/null || exit; done
+	for run in results/h200/*.json results/train/*-speed*.json; do $(BIN)/outrider bench --renew $$run >/dev/null || exit; done
 	$(BIN)/python -m outrider.bench.report.chart results/h200/*.json --out results/h200/speedup.svg
 
 docs: dev  ## Write the generated pages of docs/

@@ -385,6 +385,15 @@ def test_a_surer_arm_goes_before_a_larger_ratio() -> None:
         assert found.answers[0].good is (True if n == 3 else None)
 
 
+def test_of_two_trials_a_narrow_interval_is_chance() -> None:
+    """1.73 (0.79 to 3.79) goes before 1.35 (1.26 to 1.44): neither decides, and the larger is what the trials point to."""
+    found = with_speedups(
+        speedup("p-eagle-k7", 4, Interval(value=1.35, low=1.26, high=1.44, n=2)),
+        speedup("eagle3-k3", 4, Interval(value=1.73, low=0.79, high=3.79, n=2)),
+    )
+    assert "points to eagle3-k3 at 4 at once (1.73×)" in answer(found, "recommendation/code").text
+
+
 def test_a_cell_that_is_not_steady_is_never_good() -> None:
     """Three trials above 1 in a window too short: shown with its interval, undecided, no sentence Good."""
     found = with_speedups(speedup("eagle3-k3", 1, Interval(value=1.5, low=1.4, high=1.6, n=3), steady=False))

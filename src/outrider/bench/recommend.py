@@ -55,7 +55,7 @@ def _choice(document: RunDocument, prompt_set: str, concurrency: int, here: list
     pointed = [one for one in here if leans(one.ratio) and explained(document, one)]
     best = max(
         pointed,
-        key=lambda one: (_settled(one), pays(one.ratio), one.steady, one.ratio.value),
+        key=lambda one: (_settled(one), _sure(one), one.steady, one.ratio.value),
         default=None,
     )
     if best is None and (unknown := _unknown(document, prompt_set, concurrency, here)):
@@ -80,6 +80,11 @@ def _unknown(document: RunDocument, prompt_set: str, concurrency: int, here: lis
 
 def _settled(one: Speedup) -> bool:
     return pays(one.ratio) and decides(one.ratio, one.steady)
+
+
+def _sure(one: Speedup) -> bool:
+    """Of two trials an interval is narrow by chance: it makes no arm surer than another."""
+    return pays(one.ratio) and one.ratio.n >= ENOUGH_TRIALS
 
 
 def recommendations(document: RunDocument) -> list[Answer]:
