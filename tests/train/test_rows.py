@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from outrider.core.errors import TrainingError
+from outrider.train.prompts import read_prompts
 from outrider.train.rows import DropCounts, Row, RowWriter, read_lines, read_rows, refuse_unmasked, unwritable
 
 ROW = Row((1, 5, 9, 2), (0, 0, 1, 1), ({"role": "user", "content": "é"},), "stop", "selfplay", 7)
@@ -102,6 +103,9 @@ def test_no_space_says_to_free_some(tmp_path: Path) -> None:
         '{"input_ids": [1, true], "loss_mask": [1, 1]}',
         '{"input_ids": [1, "2"], "loss_mask": [1, 1]}',
         '{"loss_mask": [1]}',
+        '{"input_ids": [1, 3000000000], "loss_mask": [1, 1]}',
+        '{"input_ids": [1, 2], "loss_mask": [1, 1], "index": 1e999}',
+        "[" * 100_000,
     ],
 )
 def test_a_line_that_is_no_row_is_named(tmp_path: Path, line: str) -> None:
@@ -137,9 +141,58 @@ def test_counts_are_told_in_sentences_and_come_back(tmp_path: Path) -> None:
     counts = DropCounts(5, {"a": 1, "b": 1200}, {"c": 2}, 900, 300, ("x.jsonl sha256:0",))
     assert counts.sentences() == ("1,200 dropped: b", "1 dropped: a", "2 ended early: c")
     counts.write(tmp_path / "done.json")
-    assert DropCounts.read(tmp_path / "done.json", tmp_path) == counts
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("{}\n" * 5)
+    assert DropCounts.read(tmp_path / "done.json", rows) == counts
     assert DropCounts.read(tmp_path / "done.json", tmp_path / "gone.jsonl") is None
-    assert DropCounts.read(tmp_path / "other.json", tmp_path) is None
-    (tmp_path / "done.json").write_text('{"kept": 1, "unknown": 2}')
-    with pytest.raises(TrainingError, match=r"done\.json"):
-        DropCounts.read(tmp_path / "done.json", tmp_path)
+    assert DropCounts.read(tmp_path / "other.json", rows) is None
+
+
+@pytest.mark.parametrize("left", ["{}\n" * 4, '{}\n{}\n{}\n{}\n{"a', ""])
+def test_a_step_whose_rows_are_not_all_there_is_not_done(tmp_path: Path, left: str) -> None:
+    """A file that was cut off after it was counted: the step goes on, and the counts are true again."""
+    DropCounts(5).write(tmp_path / "done.json")
+    (tmp_path / "rows.jsonl").write_text(left)
+    assert DropCounts.read(tmp_path / "done.json", tmp_path / "rows.jsonl") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"kept": 1, "unknown": 2}',
+        '{"kept": "x", "sources": []}',
+        '{"kept": 1, "sources": [], "dropped": null}',
+        '{"kept": 1, "sources": [], "cut": {"a": "b"}}',
+        "null",
+        '{"kep',
+        "[" * 100_000,
+    ],
+)
+def test_damaged_counts_are_named(tmp_path: Path, text: str) -> None:
+    """Whatever stands there, and what to do about it."""
+    (tmp_path / "rows.jsonl").write_text("{}\n")
+    (tmp_path / "done.json").write_text(text)
+    with pytest.raises(TrainingError, match=r"done\.json") as caught:
+        DropCounts.read(tmp_path / "done.json", tmp_path / "rows.jsonl")
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{}",
+        '{"messages": 5}',
+        '{"messages": [5]}',
+        '{"messages": [{"role": "user"}]}',
+        '{"messages": [{"role": "user", "content": 5}]}',
+        '{"messages": [{"role": "system", "content": "a"}]}',
+        '{"messages": [{"role": "user", "content": "a"}], "turns": "x"}',
+        "[" * 100_000,
+    ],
+)
+def test_a_line_that_is_no_prompt_is_named(tmp_path: Path, line: str) -> None:
+    """Before anything is asked of the engine."""
+    good = json.dumps({"messages": [{"role": "user", "content": "a"}], "kind": "data"})
+    (tmp_path / "prompts.jsonl").write_text(f"{good}\n{line}\n")
+    with pytest.raises(TrainingError, match=r"prompts\.jsonl:2: "):
+        list(read_prompts(tmp_path / "prompts.jsonl"))

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -181,6 +181,38 @@ def test_a_loss_that_is_no_number_ends_the_run_before_it_is_kept(tmp_path: Path)
     assert not (tmp_path / FILE).exists()
 
 
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_held_out_loss_that_is_no_number_ends_the_run_too(
+    loss: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last step may be what spoilt the weights, and no training loss saw it: they are not kept, exported or judged by."""
+    from outrider.train.trainer import loop as trainer
+    from outrider.train.trainer.checkpoint import Position
+    from outrider.train.trainer.evaluate import HeldOut
+    from outrider.train.trainer.meters import Pace
+
+    said: list[Any] = []
+    loop = trainer.Loop.__new__(trainer.Loop)
+    parts = SimpleNamespace(**dict.fromkeys(("head", "target", "store", "probes", "distance")))
+    parts.arithmetic = nullcontext
+    loop.__dict__.update(
+        _losses=[],
+        _epoch_losses=[],
+        _parts=parts,
+        _say=said.append,
+        _job=SimpleNamespace(max_minutes=None, epochs=3),
+        pace=Pace(0.0, 0, 0.0),
+        at=replace(Position(), step=7, epoch=1),
+    )
+    loop.pace.start()
+    loop.pace.begin_lap(0, 7)
+    monkeypatch.setattr(trainer, "evaluate", lambda *_: HeldOut(loss, (0.0,), 1))
+    with pytest.raises(trainer.Diverged, match=r"held-out rows is (nan|inf) at step 7"):
+        loop._measure()
+    assert said == []
+    assert loop.at.lowest_loss == Position().lowest_loss
+
+
 @pytest.fixture
 def small() -> Any:
     """A head's stand-in: what a checkpoint holds of it, and an optimiser with a state."""
@@ -223,6 +255,46 @@ def test_another_trainings_checkpoint_is_refused(tmp_path: Path, small: Any) -> 
     (tmp_path / FILE).write_bytes((tmp_path / FILE).read_bytes()[:100])
     with pytest.raises(TrainingError, match="cannot be read"):
         load(tmp_path, settled(tmp_path), DATA, small.module, [small.moves])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda state: [], "cannot be read"),
+        (lambda state: {}, "cannot be read"),
+        (lambda state: {**state, "job": None}, "cannot be read"),
+        (lambda state: {**state, "data": 5}, "cannot be read"),
+        (lambda state: {**state, "head": {"another": state["head"]["weight"]}}, "cannot be read"),
+        (lambda state: {**state, "head": {"weight": state["head"]["bias"][:3]}}, "cannot be read"),
+        (lambda state: {**state, "optimizers": []}, "cannot be read"),
+        (lambda state: {**state, "position": {"step": 1, "later": 2}}, "cannot be read"),
+        (lambda state: {"format": 2, "everything": "else"}, "another format"),
+    ],
+)
+def test_a_checkpoint_of_something_else_is_refused(
+    tmp_path: Path, small: Any, change: Any, said: str
+) -> None:
+    """Whole, and no state of this training, or a later version's: in words, and what to remove."""
+    from outrider.train.trainer.checkpoint import FILE, Position, load, save
+
+    save(tmp_path, settled(tmp_path), DATA, small.module, [small.moves], Position(step=1))
+    state = small.torch.load(tmp_path / FILE, weights_only=True)
+    small.torch.save(change(state), tmp_path / FILE)
+    with pytest.raises(TrainingError, match=said) as refused:
+        load(tmp_path, settled(tmp_path), DATA, small.module, [small.moves])
+    assert "checkpoint" in refused.value.hint
+
+
+def test_a_checkpoint_without_the_newer_fields_goes_on(tmp_path: Path, small: Any) -> None:
+    """One of before the rate was halved: at the whole rate, with no lowest loss yet."""
+    from outrider.train.trainer.checkpoint import FILE, Position, load, save
+
+    save(tmp_path, settled(tmp_path), DATA, small.module, [small.moves], Position(step=4, rate=0.5))
+    state = small.torch.load(tmp_path / FILE, weights_only=True)
+    del state["position"]["rate"], state["position"]["lowest_loss"]
+    small.torch.save(state, tmp_path / FILE)
+    at = load(tmp_path, settled(tmp_path), DATA, small.module, [small.moves])
+    assert at == Position(step=4)
 
 
 def test_a_checkpoint_runs_no_code(tmp_path: Path, small: Any) -> None:

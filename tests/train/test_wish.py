@@ -76,7 +76,7 @@ def test_rows_of_another_head_must_be_this_target_s_and_keep_the_sets_out(tmp_pa
         keep_record(shared, {"wheel": "cd" * 32})
     with pytest.raises(TrainingError, match="held_out differ"):
         keep_record(replace(shared, sets=(replace(CODE, prompts=(Prompt("x", ("y",)),)),)), TARGET)
-    with pytest.raises(TrainingError, match="cannot be read"):
+    with pytest.raises(TrainingError, match="holds no conversations"):
         keep_record(replace(shared, rows_of=tmp_path / "nowhere"), TARGET)
 
 

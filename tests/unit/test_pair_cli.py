@@ -1,6 +1,7 @@
 """`outrider pair` and what `check` says of a manifest: one half changed is refused, whichever half, with every reason."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -98,6 +99,30 @@ def test_the_pair_passes(stack: Path, tmp_path: Path) -> None:
     result = pair("verify", stack)
     assert result.exit_code == 0, result.exception
     assert read_manifest(tmp_path / "head" / "pair.json").id in result.stdout
+
+
+@pytest.mark.parametrize("name", ["another", "", "..", "smollm2-135m-eagle3/", "x" * 300])
+@pytest.mark.parametrize("command", ["verify", "show"])
+def test_a_head_that_is_not_built_in_is_told_from_one_without_a_manifest(
+    tmp_path: Path, command: str, name: str
+) -> None:
+    """Those there are stand in the hint."""
+    write_target(tmp_path / "target")
+    result = pair(command, write_stack(tmp_path / "stack.yaml", "./target", f"builtin:{name}"))
+    assert isinstance(result.exception, WeightsError), result.exception
+    assert "no built-in head" in str(result.exception)
+    assert "smollm2-135m-eagle3" in result.exception.hint
+
+
+@pytest.mark.parametrize("make", [lambda at: at.symlink_to("nowhere"), Path.mkdir, os.mkfifo])
+@pytest.mark.parametrize("side", ["target", "head"])
+def test_weights_that_are_no_file_are_no_part_of_a_pair(
+    stack: Path, tmp_path: Path, side: str, make: Callable[[Path], None]
+) -> None:
+    """Something of that name which cannot be hashed: the engine would open it, so it is not passed over."""
+    make(tmp_path / side / "more.safetensors")
+    said = refused(pair("verify", stack))
+    assert any("more.safetensors is not a file" in one for one in said)
 
 
 @pytest.mark.parametrize(

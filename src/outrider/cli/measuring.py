@@ -16,6 +16,7 @@ from click.core import ParameterSource
 from outrider.bench.arms import plan_arms
 from outrider.bench.document import RunDocument
 from outrider.bench.session import Session, Wish, measure, settings_of
+from outrider.cli.ranges import Finite
 from outrider.core.errors import MeasurementError, StackError
 from outrider.engines.base import Engine
 from outrider.measure.load import LoadRunner
@@ -172,7 +173,7 @@ OPTIONS: Mapping[str, Callable[[Any], Any]] = {
     ),
     "temperature": click.option(
         "--temperature",
-        type=click.FloatRange(0, 2),
+        type=Finite(0, 2),
         default=0.0,
         show_default=True,
         help="Of the throughput table.",

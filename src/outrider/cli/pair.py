@@ -53,10 +53,7 @@ def verify_command(stack: Path | None, manifest: Path | None, fresh: bool) -> No
     loaded = _with_pair(usable(reading))
     path = manifest or manifest_beside(loaded)
     if path is None:
-        raise StackError(
-            f"there is no {MANIFEST} beside the draft {loaded.draft.model}.",
-            hint="Name it with --manifest, or write one: outrider pair write.",
-        )
+        raise _no_manifest(loaded, "Name it with --manifest, or write one: outrider pair write.")
     told = read_manifest(path)
     found = find_both(loaded, Source(need_hub=False))
     problems = verify_pair(loaded, told, found, Digester(_say, fresh=fresh))
@@ -155,9 +152,16 @@ def _place_of(place: Path | None) -> Path:
     stack = _with_pair(usable(read_stack(place)))
     path = manifest_beside(stack)
     if path is None:
-        hint = "Name the file, or write one: outrider pair write."
-        raise StackError(f"there is no {MANIFEST} beside the draft {stack.draft.model}.", hint=hint)
+        raise _no_manifest(stack, "Name the file, or write one: outrider pair write.")
     return path
+
+
+def _no_manifest(stack: Stack, hint: str) -> StackError:
+    """Raises WeightsError where it is the head that is not there: a built-in one of another name."""
+    model = str(stack.draft.model)
+    if kind_of(model) == "builtin":
+        local_folder(model)
+    return StackError(f"there is no {MANIFEST} beside the draft {model}.", hint=hint)
 
 
 def _unknown(reading: Reading, found: Found) -> StackError | WeightsError:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import uvloop
 
+from outrider.cli.ranges import Finite
 from outrider.cli.scale_plan import LOAD
 from outrider.core.errors import MeasurementError
 from outrider.core.files import put_whole
@@ -45,7 +46,7 @@ def _unwritable(out: Path, error: OSError) -> MeasurementError:
     help="Requests a second and for how long: before, more, and after.",
 )  # fmt: skip
 @click.option(
-    "--compression", type=click.FloatRange(1, 60), default=10.0, show_default=True,
+    "--compression", type=Finite(1, 60), default=10.0, show_default=True,
     help="Every window of the control loop is divided by it. With 1 give a load of an hour and more.",
 )  # fmt: skip
 @click.option(

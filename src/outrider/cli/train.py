@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,8 +13,10 @@ from typing import Any, get_args
 
 import click
 import uvloop
+from click.core import ParameterSource
 
 from outrider.cli.measuring import load_sets, progress_line
+from outrider.cli.ranges import Finite
 from outrider.cli.training_screen import TrainingScreen
 from outrider.core.errors import TrainingError
 from outrider.engines.choose import startable
@@ -23,17 +25,27 @@ from outrider.measure.served_acceptance import ServedSettings
 from outrider.stack.load import load_stack
 from outrider.stack.models import Stack
 from outrider.train.answers import AnswerSettings
-from outrider.train.job import Method
+from outrider.train.job import Method, checked_settings
 from outrider.train.pair import training_facts, write_pair, write_stack
 from outrider.train.process import check_installed
 from outrider.train.prompts import PromptSettings
 from outrider.train.run import Data, drafted, make_data, measure_head, train_head
 from outrider.train.selfplay import SelfPlay, UserTurns
 from outrider.train.specforge import SpecForgeSettings, write_specforge
+from outrider.train.specforge_target import refuse_settings
 from outrider.train.wish import Wish
 
 CONVERSATIONS = {"cpu": 500, "cuda": 20_000}
 K: dict[str, int] = {"eagle3": 3, "p-eagle": 5}
+_DATA_OPTIONS = {
+    "conversations": ("conversations",),
+    "sources": ("sources",),
+    "only_data": ("fill",),
+    "openings": ("openings", "opening_share"),
+    "system": ("system",),
+    "answer_tokens": ("max_answer_tokens",),
+    "answer_temperature": ("temperature",),
+}
 
 
 @click.command("train")
@@ -82,7 +94,7 @@ K: dict[str, int] = {"eagle3": 3, "p-eagle": 5}
 )
 @click.option(
     "--answer-temperature",
-    type=click.FloatRange(0, 2),
+    type=Finite(0, 2),
     default=0.0,
     show_default=True,
     help="Of the answers; 0 is greedy.",
@@ -97,7 +109,7 @@ K: dict[str, int] = {"eagle3": 3, "p-eagle": 5}
     "--epochs", type=click.IntRange(1), help="Times that every conversation is seen; default: 8, on a CPU 4."
 )
 @click.option(
-    "--minutes", "max_minutes", type=click.FloatRange(min=0, min_open=True), help="Train no longer than this."
+    "--minutes", "max_minutes", type=Finite(min=0, min_open=True), help="Train no longer than this."
 )
 @click.option("--layers", type=click.IntRange(1, 8), help="Decoder layers of the head; default: 1.")
 @click.option(
@@ -180,10 +192,11 @@ def train_command(stack: Path | None, **given: Any) -> None:
         check_installed(install.python)
     sets = load_sets(given["sets"], given["set_data"], given["limit"])
     wish = _wish(loaded, given, sets, install.device)
+    handed = _for_specforge(wish) if given["backend"] == "specforge" else None
     screen = TrainingScreen(say)
     data = uvloop.run(make_data(loaded, engine, wish, screen))
-    if given["backend"] == "specforge":
-        _hand_over(loaded, data, wish, say)
+    if handed:
+        _hand_over(loaded, data, wish, handed, say)
         return
     if given["until"] == "data":
         say(f"{data.answers.kept:,} conversations in {data.rows}; the same command without --until goes on")
@@ -229,31 +242,45 @@ def _wish(stack: Stack, given: dict[str, Any], sets: Sequence[PromptSet], device
         conversations=given["conversations"] or CONVERSATIONS[device],
         prompts=PromptSettings(sources=given["sources"], fill=not given["only_data"], play=play),
         answers=answers,
-        settings=settings | _more(given["more"]),
+        settings=checked_settings(_more(settings, given["more"])),
         sets=sets,
         draft_length=given["draft_length"] or K[method],
         served=served,
         concurrency=given["concurrency"],
         rows_of=given["rows_of"],
+        said=_said(),
     )
 
 
-def _more(options: Sequence[str]) -> dict[str, object]:
-    """``NAME=VALUE`` settings; values as JSON where they are, else as text. Raises click.BadParameter."""
-    found: dict[str, object] = {}
+def _said() -> frozenset[str]:
+    """What of the data is on the command line, as a folder's `data.json` calls it."""
+    context = click.get_current_context()
+    return frozenset(
+        name
+        for option, names in _DATA_OPTIONS.items()
+        if context.get_parameter_source(option) is ParameterSource.COMMANDLINE
+        for name in names
+    )
+
+
+def _more(settings: Mapping[str, object], options: Sequence[str]) -> dict[str, object]:
+    """`settings` and ``NAME=VALUE`` ones; values as JSON where they are, else as text. Raises click.BadParameter."""
+    found = dict(settings)
     for option in options:
         name, equals, text = option.partition("=")
         if not equals or not name:
             raise click.BadParameter(f"{option!r} is not NAME=VALUE", param_hint="--option")
+        if name in found:
+            raise click.BadParameter(f"{name} is given twice", param_hint="--option")
         try:
             found[name] = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             found[name] = text
     return found
 
 
-def _hand_over(stack: Stack, data: Data, wish: Wish, say: Callable[[str], None]) -> None:
-    """Write what SpecForge needs, with those settings of the wish that it has too. Raises TrainingError."""
+def _for_specforge(wish: Wish) -> SpecForgeSettings:
+    """Those settings of the wish that SpecForge has too. Raises TrainingError: there are others, or it cannot do this."""
     asked = {
         "layers": "draft_layers",
         "depth": "depth",
@@ -270,6 +297,14 @@ def _hand_over(stack: Stack, data: Data, wish: Wish, say: Callable[[str], None])
         method=wish.method,
         **{asked[name]: value for name, value in wish.settings.items()},  # type: ignore[arg-type]
     )
+    refuse_settings(settings)
+    return settings
+
+
+def _hand_over(
+    stack: Stack, data: Data, wish: Wish, settings: SpecForgeSettings, say: Callable[[str], None]
+) -> None:
+    """Write what SpecForge needs. Raises TrainingError."""
     files = write_specforge(
         data.rows,
         data.target,

@@ -129,7 +129,11 @@ def _of_folder(name: str, folder: Path, digester: Digester, like: Mapping[str, s
 
 
 def _identity_files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_file() and is_identity(path.name))
+    """Raises FactsError: one that is no file (a folder, a pipe, a link to nothing), so that nobody can say what it holds."""
+    paths = sorted(path for path in folder.iterdir() if is_identity(path.name))
+    if other := next((path for path in paths if not path.is_file()), None):
+        raise FactsError(f"{other.name} is not a file")
+    return paths
 
 
 def _of_hub(

@@ -76,12 +76,11 @@ def is_stored(folder: Path) -> bool:
 
 def built_in_head(name: str) -> Path:
     """The folder of a head that ships with Outrider. Raises WeightsError, which names those there are."""
-    folder = BUILT_IN_HEADS / name
-    if folder.parent != BUILT_IN_HEADS or not (folder / "config.json").is_file():
-        known = sorted(path.parent.name for path in BUILT_IN_HEADS.glob("*/config.json"))
+    known = sorted(path.parent.name for path in BUILT_IN_HEADS.glob("*/config.json"))
+    if name not in known:
         there = f"built in are: {', '.join(known)}" if known else "none is built in"
         raise WeightsError(f"no built-in head {name!r}", hint=f"Of heads, {there}.")
-    return folder
+    return BUILT_IN_HEADS / name
 
 
 def read_rows(folder: Path) -> StoredRows:

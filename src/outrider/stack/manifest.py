@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 from outrider.core.acceptance import SpecCounters
 from outrider.core.errors import MeasurementError, Problem, StackError
 from outrider.core.files import put_whole
+from outrider.core.text import printable
 
 FORMAT = "outrider-pair/v1"
 MAX_BYTES = 1024 * 1024
@@ -25,6 +28,8 @@ MAX_TRAINING_BYTES = 256 * 1024
 ID_LENGTH = 16
 AL_TOLERANCE = 0.01
 """How far a stated acceptance length may be from that of its counts: figures are written rounded."""
+RATE_TOLERANCE = 0.005
+"""As much for the rate at one position: half of the last of two decimals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +168,7 @@ def parse_manifest(raw: bytes, path: Path) -> PairManifest:
     if len(raw) > MAX_BYTES:
         raise _refused(path, (f"is larger than {MAX_BYTES // 1024} KiB",))
     try:
-        json.loads(raw, parse_constant=_no_number, object_pairs_hook=_no_repeated_key)
+        json.loads(raw, parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_no_repeated_key)
         document = _Document.model_validate_json(raw)
     except ValidationError as error:
         found = error.errors(include_url=False)
@@ -176,7 +181,8 @@ def parse_manifest(raw: bytes, path: Path) -> PairManifest:
     return manifest
 
 
-_Name = Annotated[str, Field(max_length=512)]
+# it stands in logs and on terminals
+_Name = Annotated[str, Field(max_length=512, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 _Count = Annotated[int, Field(ge=0, le=2**53)]
 _Size = Annotated[int, Field(ge=1, le=10**9)]
 _Rate = Annotated[float, Field(ge=0, le=1)]
@@ -225,6 +231,12 @@ class _Served(_Strict):
             raise ValueError(
                 f"more was accepted than {self.drafts:,} drafts of {self.draft_length} tokens hold"
             )
+        rates, tolerance = self.per_position, AL_TOLERANCE + RATE_TOLERANCE * len(self.per_position)
+        if any(later > rate + 2 * RATE_TOLERANCE for rate, later in pairwise(rates)):
+            raise ValueError("per_position rises: a token is accepted only with those before it")
+        over = 1 + sum(rates) - counted
+        if over > tolerance or (len(rates) == self.draft_length and over < -tolerance):
+            raise ValueError(f"per_position adds up to AL {1 + sum(rates):.4f}, its counts to {counted:.4f}")
         return self
 
 
@@ -270,6 +282,12 @@ def _no_number(name: str) -> float:
     raise ValueError(f"{name} is no number")
 
 
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        _no_number(text)
+    return number
+
+
 def _no_repeated_key(pairs: list[tuple[str, object]]) -> dict[str, object]:
     value = dict(pairs)
     if len(value) != len(pairs):
@@ -279,5 +297,7 @@ def _no_repeated_key(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _refused(path: Path, messages: tuple[str, ...] | list[str], hint: str = _READ) -> StackError:
-    problems = tuple(Problem(message, rule="pair-manifest", file=str(path)) for message in messages)
+    problems = tuple(
+        Problem(printable(message), rule="pair-manifest", file=str(path)) for message in messages
+    )
     return StackError(f"{path} is no pair manifest.", problems, hint=hint)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping
 
+from outrider.core.text import printable
 from outrider.stack.content import identities
 from outrider.stack.manifest import PairManifest, PairPart, ServedAcceptance
 
@@ -24,7 +25,11 @@ def summary(manifest: PairManifest) -> str:
 
 
 def page(manifest: PairManifest) -> Iterator[str]:
-    """The whole manifest in lines of at most 80 columns, where words allow it."""
+    """The whole manifest in lines of at most 80 columns, where words allow it; what no terminal should be sent is escaped."""
+    yield from map(printable, _page(manifest))
+
+
+def _page(manifest: PairManifest) -> Iterator[str]:
     yield f"pair {manifest.id}"
     length = f", K = {manifest.draft_length}" if manifest.draft_length else ""
     yield from _row("method", f"{manifest.method or 'not said'}{length}")

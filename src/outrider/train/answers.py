@@ -17,8 +17,8 @@ from typing import Any
 from outrider.core.errors import TrainingError
 from outrider.train.generation import EngineAccess, Refused, Sampling, Target
 from outrider.train.held_out import HeldOut
-from outrider.train.prompts import SAY_EVERY_S, Say
-from outrider.train.rows import DropCounts, Row, RowWriter, read_lines, read_rows, refuse_unmasked
+from outrider.train.prompts import SAY_EVERY_S, Say, read_prompts
+from outrider.train.rows import DropCounts, Row, RowWriter, count_lines, read_each, read_rows, refuse_unmasked
 from outrider.train.selfplay import UserTurns, unusable, user_text
 from outrider.train.template import ChatTemplate, Ids, learn_template, next_turn_ids, opening_ids
 
@@ -208,9 +208,11 @@ class _Work:
         self._new_drops: list[tuple[int, str]] = []
         for row in read_rows(rows.path):
             self._count(row)
-        for _, record in read_lines(drops.path):
-            self.finished.add(int(record["index"]))
-            self.dropped[str(record["reason"])] += 1
+        for index, reason in read_each(
+            drops.path, lambda record: (int(record["index"]), str(record["reason"]))
+        ):
+            self.finished.add(index)
+            self.dropped[reason] += 1
         self._began, self._before = time.monotonic(), self.answer_tokens
         self._said = self._flushed = self._began
 
@@ -268,14 +270,13 @@ class _Work:
 
 def _left(prompts: Path, finished: set[int]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The prompts that are still to be answered. Raises TrainingError."""
-    return ((number, record) for number, record in read_lines(prompts) if number not in finished)
+    return ((number, record) for number, record in enumerate(read_prompts(prompts)) if number not in finished)
 
 
 def _count_lines(path: Path) -> int:
     """Whole lines of a file. Raises TrainingError."""
     try:
-        with path.open("rb") as stream:
-            return sum(part.count(b"\n") for part in iter(lambda: stream.read(2**20), b""))
+        return count_lines(path)
     except OSError as error:
         raise TrainingError(
             f"{path.name} cannot be read: {error.strerror}", hint="Write the prompts first."

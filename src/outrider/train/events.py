@@ -141,6 +141,6 @@ def from_line(line: str) -> TrainerEvent | None:
             if name in known
         }
         event: TrainerEvent = kind(**parts)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return event

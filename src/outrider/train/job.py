@@ -6,6 +6,7 @@ Frozen pydantic models; unknown keys are refused. A field that is None takes a d
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +19,9 @@ Loss = Literal["kl_div", "rkl", "jsd", "ce", "tv", "nla", "lk_hybrid"]
 Device = Literal["cpu", "cuda"]
 
 VOCABULARY, TRAIN_LOG = "vocabulary.json", "train_log.jsonl"
+
+# Of a job, but no settings: said elsewhere, or paths of this machine.
+NOT_SETTINGS = frozenset({"method", "target", "target_name", "rows", "out", "work"})
 
 # What may differ when a run goes on: where things lie, how they are computed, how often they are said or kept.
 FREE = frozenset(
@@ -131,7 +135,7 @@ class TrainJob(BaseModel):
         0.05, gt=0, lt=0.5, description="Share of the rows that is kept for measuring, 400 rows at most."
     )
     seed: int = Field(
-        0, ge=0, description="First weights, held-out rows, order of the rows, P-EAGLE's chains."
+        0, ge=0, lt=2**63, description="First weights, held-out rows, order of the rows, P-EAGLE's chains."
     )
 
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="`auto`: cuda where there is one.")
@@ -189,11 +193,38 @@ def read_job(path: Path) -> TrainJob:
     except OSError as error:
         raise TrainingError(f"{path.name} cannot be read: {error.strerror or error}", hint=hint) from error
     except ValidationError as error:
-        wrong = "; ".join(
-            f"{'.'.join(map(str, one['loc'])) or 'file'}: {one['msg']}"
-            for one in error.errors(include_url=False)
-        )
-        raise TrainingError(f"{path.name}: {wrong}", hint=hint) from error
+        raise TrainingError(f"{path.name}: {in_words(error)}", hint=hint) from error
+
+
+def checked_settings(given: Mapping[str, object]) -> dict[str, object]:
+    """Settings that somebody gave, each of its type; what is None follows the method and the device, and is left out.
+
+    Raises TrainingError, which names every one that is wrong or is no setting.
+    """
+    hint = "docs/train-settings.md lists them."
+    if foreign := sorted(given.keys() & NOT_SETTINGS):
+        raise TrainingError(f"{', '.join(foreign)}: no setting of the trainer", hint=hint)
+    here = Path()
+    rest = {
+        "method": "eagle3",
+        "target": here,
+        "target_name": "any",
+        "rows": (here,),
+        "out": here,
+        "work": here,
+    }
+    try:
+        job = TrainJob.model_validate({**given, **rest})
+    except ValidationError as error:
+        raise TrainingError(f"a setting is not right: {in_words(error)}", hint=hint) from error
+    return job.model_dump(mode="json", include=set(given), exclude_none=True)
+
+
+def in_words(error: ValidationError) -> str:
+    """What is wrong with a job, in one line: each setting's name and why."""
+    return "; ".join(
+        f"{'.'.join(map(str, one['loc'])) or 'file'}: {one['msg']}" for one in error.errors(include_url=False)
+    )
 
 
 def _differ(key: str, mine: dict[str, object], before: dict[str, object]) -> bool:

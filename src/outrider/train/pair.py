@@ -21,15 +21,13 @@ from outrider.stack.manifest import PairManifest, ServedAcceptance, write_manife
 from outrider.stack.models import Draft, Stack
 from outrider.stack.pair_manifest import references, shape_of
 from outrider.stack.weights_cache import Progress
-from outrider.train.job import read_job
+from outrider.train.job import NOT_SETTINGS, read_job
 from outrider.train.process import JOB, TrainSummary
 from outrider.train.rows import unwritable
 from outrider.train.run import Data
-from outrider.train.wish import Wish
+from outrider.train.wish import Wish, read_record
 
 STACK = "stack.yaml"
-# Said elsewhere, or paths of this machine.
-_NOT_SETTINGS = {"method", "target", "target_name", "rows", "out", "work"}
 
 
 def training_facts(
@@ -41,6 +39,7 @@ def training_facts(
 ) -> dict[str, JsonValue]:
     """How the head was made, for `pair.json`: data with what was dropped, settings, figures of the training, versions."""
     prompts, answers = data.prompts, data.answers
+    record = read_record(wish) or {}  # another head's rows were answered as that was told
     found = {
         "data": {
             "conversations": answers.kept,
@@ -48,9 +47,9 @@ def training_facts(
             "answer_tokens": answers.answer_tokens,
             "dropped": Counter(prompts.dropped) + Counter(answers.dropped),
             "sources": list(prompts.sources),
-            "answer_temperature": wish.answers.temperature,
+            "answer_temperature": record.get("temperature", wish.answers.temperature),
         },
-        "settings": read_job(wish.work / JOB).model_dump(mode="json", exclude=_NOT_SETTINGS),
+        "settings": read_job(wish.work / JOB).model_dump(mode="json", exclude=set(NOT_SETTINGS)),
         "training": asdict(summary),
         "provenance": provenance(command, created),
     }

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from outrider.core.errors import TrainingError
 from outrider.measure.prompt_sets.shape import Unusable
 from outrider.train.generation import EngineAccess, Target
 from outrider.train.held_out import HeldOut
-from outrider.train.rows import DropCounts, RowWriter, read_lines
+from outrider.train.rows import DropCounts, RowWriter, read_each
 from outrider.train.selfplay import Seen, SelfPlay, self_play
 from outrider.train.sources import find_source, read_source
 from outrider.train.template import learn_template
@@ -69,6 +70,26 @@ async def write_prompts(
     return counts
 
 
+def read_prompts(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines that `write_prompts` wrote. Raises TrainingError: one that is no prompt."""
+    return read_each(path, _prompt)
+
+
+def _prompt(record: dict[str, Any]) -> dict[str, Any]:
+    """The record of a prompt as it is. Raises ValueError, KeyError: it is none."""
+    messages = record["messages"]
+    if not isinstance(messages, list) or not all(
+        isinstance(one, dict) and isinstance(one.get("role"), str) and isinstance(one.get("content"), str)
+        for one in messages
+    ):
+        raise ValueError("`messages` are no chat messages")
+    if all(one["role"] != "user" for one in messages):
+        raise ValueError("no message is a user's")
+    if type(record.get("turns", 1)) is not int:
+        raise ValueError("`turns` is no whole number")
+    return record
+
+
 class _Work:
     """The prompts so far: on disk, and what must be known of them."""
 
@@ -81,12 +102,12 @@ class _Work:
         self.seen = Seen()
         self.has_selfplay = False
         self._said = 0.0
-        for _, record in read_lines(rows.path):
+        for record in read_prompts(rows.path):
             self.kept += 1
             self.has_selfplay = self.has_selfplay or record.get("kind") == "selfplay"
             self.seen.is_new(*(m["content"] for m in record["messages"] if m["role"] == "user"))
-        for _, record in read_lines(drops.path):
-            self._count(record)
+        for _ in read_each(drops.path, self._count):
+            pass
 
     def begin_anew(self) -> None:
         """Forget what is there."""

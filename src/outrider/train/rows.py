@@ -11,16 +11,17 @@ import fcntl
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from outrider.core.errors import TrainingError
 from outrider.core.files import put_whole
 
 UNMASKED_SHARE = 0.01
+Made = TypeVar("Made")
 AGAIN = "Repeat the command: it goes on where it stopped."
 
 
@@ -62,7 +63,11 @@ class Row:
     def of(cls, record: Mapping[str, Any]) -> Row:
         """Out of a line's object. Raises ValueError with what is wrong."""
         ids, mask = record.get("input_ids"), record.get("loss_mask")
-        if not isinstance(ids, list) or not ids or not all(type(one) is int and one >= 0 for one in ids):
+        if (
+            not isinstance(ids, list)
+            or not ids
+            or not all(type(one) is int and 0 <= one < 2**31 for one in ids)
+        ):
             raise ValueError("`input_ids` is no list of token ids")
         if not isinstance(mask, list) or len(mask) != len(ids) or not all(one in (0, 1) for one in mask):
             raise ValueError("`loss_mask` is not one 0 or 1 for each token")
@@ -108,15 +113,27 @@ class DropCounts:
 
     @classmethod
     def read(cls, path: Path, rows: Path) -> DropCounts | None:
-        """The counts of a step that was completed, or None: also where its `rows` are gone. Raises TrainingError."""
-        if not rows.exists():
-            return None
+        """The counts of a step that was completed, or None: also where not all of its `rows` are there, so that the step goes on.
+
+        Raises TrainingError: one of the two cannot be read.
+        """
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-            return cls(**{**document, "sources": tuple(document["sources"])})
+            lines = count_lines(rows)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except OSError as error:
+            hint = "Train into another folder."
+            raise TrainingError(f"{rows.name} cannot be read: {error.strerror}", hint=hint) from error
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            counts = cls(**{**document, "sources": tuple(document["sources"])})
+            told = (counts.kept, counts.tokens, counts.answer_tokens)
+            if not all(type(one) is int for one in (*told, *counts.dropped.values(), *counts.cut.values())):
+                raise ValueError("a count is no whole number")
+            return counts if lines == counts.kept else None
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             hint = "Remove it: what it counts is counted again."
             raise TrainingError(f"{path.name} cannot be read: {error}", hint=hint) from error
 
@@ -191,17 +208,30 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 yield number, record
     except FileNotFoundError:
         return
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _broken(path, number + 1, error) from error
+
+
+def read_each(path: Path, made_of: Callable[[dict[str, Any]], Made]) -> Iterator[Made]:
+    """What `made_of` makes of each whole line's object. Raises TrainingError: a line of which it makes none."""
+    for number, record in read_lines(path):
+        try:
+            yield made_of(record)
+        except KeyError as error:
+            raise _broken(path, number + 1, ValueError(f"{error} is missing")) from error
+        except (ValueError, TypeError, OverflowError) as error:
+            raise _broken(path, number + 1, error) from error
 
 
 def read_rows(path: Path) -> Iterator[Row]:
     """The rows of a file, one at a time. Raises TrainingError: a line that is no row."""
-    for number, record in read_lines(path):
-        try:
-            yield Row.of(record)
-        except (ValueError, TypeError) as error:
-            raise _broken(path, number + 1, error) from error
+    return read_each(path, Row.of)
+
+
+def count_lines(path: Path) -> int:
+    """Whole lines of a file. Raises OSError."""
+    with path.open("rb") as stream:
+        return sum(part.count(b"\n") for part in iter(lambda: stream.read(2**20), b""))
 
 
 def refuse_unmasked(rows: Iterable[Row], template: str) -> None:

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from pydantic import ValidationError
+
 from outrider.control.running import RunningEngine, job_of, running_engine
 from outrider.core.errors import TrainingError
 from outrider.core.files import put_whole
@@ -29,11 +31,12 @@ from outrider.stack.weights import kind_of
 from outrider.train.answers import write_answers
 from outrider.train.events import TrainerEvent
 from outrider.train.generation import EngineAccess
-from outrider.train.job import TrainJob
+from outrider.train.job import TrainJob, in_words
 from outrider.train.process import TrainSummary, train
 from outrider.train.prompts import write_prompts
 from outrider.train.rows import DropCounts, unwritable
-from outrider.train.wish import Wish, keep_record
+from outrider.train.sources import find_source
+from outrider.train.wish import Wish, keep_record, read_record
 
 FLOOR = 1.05
 """A head of which the engine accepts less (AL, the bonus token included) is broken: hardly anything it says is right."""
@@ -81,6 +84,9 @@ async def make_data(stack: Stack, engine: Engine, wish: Wish, listener: Listener
     """
     target = stack.target
     reference = Reference(target.model, target.revision, target.sha256)
+    if read_record(wish) is None:
+        for spec in wish.prompts.sources:
+            find_source(spec)  # before the folder is told of it, and before an engine starts
     keep_record(wish, part_of(reference, Digester(listener.note)).content)
     prompts, rows = wish.data / PROMPTS, wish.data / ROWS
     written = DropCounts.read(wish.data / "prompts.done.json", prompts)
@@ -128,9 +134,9 @@ def job_for(stack: Stack, target: Path, rows: Path, wish: Wish) -> TrainJob:
                 "work": wish.work,
             }
         )
-    except ValueError as error:
+    except ValidationError as error:
         raise TrainingError(
-            f"a setting is not right: {error}", hint="docs/train-settings.md lists them."
+            f"a setting is not right: {in_words(error)}", hint="docs/train-settings.md lists them."
         ) from error
 
 

@@ -25,7 +25,7 @@ class Wish:
 
     `settings` are members of `TrainJob` other than its method and paths. `sets` are held-out prompts: none of them is trained on,
     and their served acceptance at `draft_length` goes into the manifest. `rows_of`: another head's folder whose conversations are
-    trained on, in place of new ones.
+    trained on, in place of new ones; `said` names, as its `data.json` does, what of them was asked for and must be so.
     """
 
     method: Method
@@ -39,6 +39,7 @@ class Wish:
     served: ServedSettings = field(default_factory=ServedSettings)
     concurrency: int | None = None
     rows_of: Path | None = None
+    said: frozenset[str] = frozenset()
 
     @property
     def work(self) -> Path:
@@ -61,24 +62,38 @@ def keep_record(wish: Wish, target: Mapping[str, str]) -> None:
     """
     path, asked = wish.data / RECORD, {"conversations": wish.conversations, **_data(wish)}
     if wish.rows_of:
-        asked = {"held_out": asked["held_out"]}
+        asked = {name: asked[name] for name in ("held_out", *wish.said)}
     mine = json.loads(json.dumps({"target": dict(target), **asked}))
-    if not path.exists() and not wish.rows_of:
+    before = read_record(wish)
+    if before is None:
         put_whole(
             path, json.dumps(mine, indent=1, sort_keys=True) + "\n", lambda error: unwritable(path, error)
         )
         return
-    try:
-        before = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        hint = "Take another folder with --out, or leave --rows-of out."
-        raise TrainingError(f"{path} cannot be read: {error}", hint=hint) from error
     names = mine.keys() if wish.rows_of else mine.keys() | before.keys()
     if different := sorted(name for name in names if mine.get(name) != before.get(name)):
         raise TrainingError(
             f"{path.parent.parent} was begun with other data: {', '.join(different)} differ",
             hint=f"Give the same settings to go on, or another folder with --out. What it was begun with: {path}",
         )
+
+
+def read_record(wish: Wish) -> dict[str, object] | None:
+    """What the folder's prompts and answers are made of, or None where it is not begun. Raises TrainingError."""
+    path = wish.data / RECORD
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(record, dict):
+            raise ValueError("not an object")
+    except FileNotFoundError as error:
+        if not wish.rows_of:
+            return None
+        hint = "Name the folder of a head that `outrider train` made, or leave --rows-of out."
+        raise TrainingError(f"{wish.rows_of} holds no conversations of a training", hint=hint) from error
+    except (OSError, ValueError, RecursionError) as error:
+        hint = "Take another folder with --out, or leave --rows-of out."
+        raise TrainingError(f"{path} cannot be read: {error}", hint=hint) from error
+    return record
 
 
 def _data(wish: Wish) -> dict[str, object]:

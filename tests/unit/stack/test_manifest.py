@@ -128,7 +128,14 @@ def served(**members: object) -> Callable[[dict[str, Any]], None]:
         (served(accepted=3001, acceptance_length=4.001), "more was accepted"),
         (served(per_position=[0.7, 0.4, 0.21, 0.1]), "more was accepted"),
         (served(per_position=[1.2]), "per_position.0"),
+        (served(per_position=[0.4, 0.7, 0.21]), "per_position rises"),
+        (served(per_position=[0.7, 0.4, 0.1]), "per_position adds up to AL 2.2000"),
+        (served(per_position=[0.9, 0.9]), "per_position adds up to AL 2.8000"),
         (served(drafts=0), "served.0.drafts"),
+        (served(prompt_set="\x1b[2J"), "served.0.prompt_set"),
+        (changed(method="a\nb"), "method"),
+        (changed(id="\x1b[2J"), "id"),
+        (changed(draft={"content": {"\x9b2J.safetensors": "a" * 64}}), "draft.content"),
         (served(requests=True), "served.0.requests"),
         (served(temperature=-1.0), "temperature"),
     ],
@@ -146,6 +153,27 @@ def test_a_manifest_that_is_not_so_is_refused(
     assert {problem.rule for problem in caught.value.problems} == {"pair-manifest"}
     assert any(said in problem.message for problem in caught.value.problems)
     assert caught.value.hint
+
+
+def test_figures_may_be_rounded_and_positions_left_out() -> None:
+    """Two decimals, or the first positions alone, say nothing against the counts."""
+    for rates in ([0.7, 0.4, 0.21], [0.7, 0.4], [0.7, 0.4, 0.2], []):
+        value = json.loads(as_text(MANIFEST))
+        served(per_position=rates)(value)
+        assert parse_manifest(json.dumps(value).encode(), Path("x")).served[0].per_position == tuple(rates)
+
+
+def test_no_terminal_is_sent_what_a_manifest_hides() -> None:
+    """Neither by its page nor by what is said against it."""
+    hostile = "\x1b]0;owned\x07\x9b2J"
+    lines = list(page(replace(MANIFEST, training={hostile: hostile, "list": [hostile]})))
+    assert lines
+    assert all(line.isprintable() for line in lines)
+    value = json.loads(as_text(MANIFEST))
+    changed(draft={"content": {hostile: 1}})(value)
+    with pytest.raises(StackError) as caught:
+        parse_manifest(json.dumps(value).encode(), Path("x"))
+    assert all(one.message.isprintable() for one in caught.value.problems)
 
 
 def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
@@ -166,6 +194,7 @@ def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
         as_text(MANIFEST).replace('"served": [', '"served": [],\n"served": [', 1),
         as_text(MANIFEST).replace("2.31", "NaN", 1),
         as_text(MANIFEST).replace('"2026-11-30"', "Infinity", 1),
+        as_text(MANIFEST).replace('"2026-11-30"', "1e999", 1),
         "[" * 100_000,
         " " * (MAX_BYTES + 1),
     ],

@@ -76,15 +76,23 @@ def load(work: Path, job: SettledJob, data: dict[str, int], head: Any, optimizer
     except FileNotFoundError:
         return Position()
     except Exception as error:  # torch raises many kinds for a damaged file
+        raise _unreadable(str(error)) from error
+    try:
+        return _restore(state, job, data, head, optimizers)
+    except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+        raise _unreadable(f"it is no state of this training ({type(error).__name__}: {error})") from error
+
+
+def _restore(
+    state: dict[str, Any], job: SettledJob, data: dict[str, int], head: Any, optimizers: list[Any]
+) -> Position:
+    """Raises TrainingError: of another training. KeyError, TypeError, AttributeError, ValueError, RuntimeError: no state."""
+    is_known = state["format"] == FORMAT
+    changed = job.changes_from(state["job"]) if is_known else ("another format",)
+    changed += tuple(f"data.{key}" for key in data if is_known and data[key] != state["data"].get(key))
+    if changed:
         raise TrainingError(
-            f"{FILE} cannot be read: {str(error).partition(chr(10))[0][:200]}",
-            hint="Remove the folder `checkpoint`: the training begins anew.",
-        ) from error
-    changed = job.changes_from(state["job"])
-    changed += tuple(f"data.{key}" for key in data if data[key] != state["data"].get(key))
-    if changed or state["format"] != FORMAT:
-        raise TrainingError(
-            f"the folder holds a training with other settings: {', '.join(changed) or 'another format'}",
+            f"the folder holds a training with other settings: {', '.join(changed)}",
             hint="Train into another folder, or remove its `checkpoint` to begin anew.",
         )
     own = dict(head.named_parameters())
@@ -94,3 +102,10 @@ def load(work: Path, job: SettledJob, data: dict[str, int], head: Any, optimizer
     for one, kept in zip(optimizers, state["optimizers"], strict=True):
         one.load_state_dict(kept)
     return Position(**state["position"])
+
+
+def _unreadable(reason: str) -> TrainingError:
+    return TrainingError(
+        f"{FILE} cannot be read: {reason.partition(chr(10))[0][:200]}",
+        hint="Remove the folder `checkpoint`: the training begins anew.",
+    )

@@ -1,7 +1,7 @@
 """Steps: batch, the target's states, the head's loss, backward, optimiser; what is said, kept and measured on the way.
 
-Nothing in a step waits for the device. The loss is read every few seconds, for the progress event, and a loss that is no number
-ends the run then, before a checkpoint could keep it.
+Nothing in a step waits for the device. The loss is read every few seconds, for the progress event, and a loss that is no number,
+also one of the held-out rows, ends the run then, before a checkpoint could keep it.
 """
 
 from __future__ import annotations
@@ -77,6 +77,15 @@ def judged(at: Position, held_out_loss: float) -> Position:
     if held_out_loss > at.lowest_loss:
         return replace(at, rate=at.rate / 2)
     return replace(at, lowest_loss=held_out_loss)
+
+
+def _refuse_no_number(what: str, loss: float, step: int) -> None:
+    """Raises Diverged for a loss that is none: its weights are neither kept nor exported."""
+    if not math.isfinite(loss):
+        raise Diverged(
+            f"{what} is {loss} at step {step:,}",
+            hint="Lower the learning rates; remove the folder `checkpoint` to begin anew.",
+        )
 
 
 class Loop:
@@ -201,11 +210,7 @@ class Loop:
         self.loss = float(torch.stack(self._losses).mean())
         self._epoch_losses += [self.loss] * len(self._losses)
         self._losses.clear()
-        if not math.isfinite(self.loss):
-            raise Diverged(
-                f"the loss is {self.loss} at step {self.at.step:,}",
-                hint="Lower the learning rates; remove the folder `checkpoint` to begin anew.",
-            )
+        _refuse_no_number("the loss", self.loss, self.at.step)
 
     def _tell(self) -> None:
         self._read_loss()
@@ -239,6 +244,7 @@ class Loop:
         began = time.monotonic()
         with parts.arithmetic():
             self.held_out = evaluate(parts.head, parts.target, parts.store, parts.probes, parts.distance)
+        _refuse_no_number("the loss of the held-out rows", self.held_out.loss, self.at.step)
         self.pace.measured(time.monotonic() - began)
         self.pace.go_on()
         if not self._is_over():
