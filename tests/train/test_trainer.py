@@ -294,7 +294,7 @@ def test_told_to_stop_it_keeps_what_it_has(target: Path, tmp_path: Path) -> None
         if isinstance(event, Progressed) and event.step == 5:
             trainer().terminate()
 
-    timed = job(target, tmp_path, epochs=1000, max_minutes=0.05)
+    timed = job(target, tmp_path, epochs=1000, max_minutes=0.05, muon_learning_rate=6e-3)
     with pytest.raises(TrainerFailed, match="interrupted at step") as stopped:
         train(timed, say)
     assert stopped.value.kind == "interrupted"
@@ -309,7 +309,7 @@ def test_told_to_stop_it_keeps_what_it_has(target: Path, tmp_path: Path) -> None
     assert summary.done.steps < summary.plan.steps
     assert 3 <= summary.done.elapsed_s < 30
     last = [one for one in heard if isinstance(one, Progressed)][-1]
-    assert last.learning_rate < 0.2 * job(target, tmp_path).muon_learning_rate
+    assert last.learning_rate < 0.2 * 6e-3
     assert (tmp_path / "config.json").exists()
 
 
