@@ -16,7 +16,7 @@ from outrider.core.errors import TrainingError
 from outrider.measure.prompt_sets.options import PromptOptions
 from outrider.measure.prompt_sets.shape import Unusable
 from outrider.train.conversations import Conversation
-from outrider.train.sources import find_source, read_source
+from outrider.train.sources import find_source, read_source, refuse_useless
 
 
 def read(spec: object, limits: PromptOptions | None = None) -> tuple[list[tuple[str, ...]], Counter[str]]:
@@ -86,6 +86,21 @@ def test_what_is_no_source_says_what_one_is(tmp_path: Path) -> None:
         with pytest.raises(TrainingError, match=message) as caught:
             read(spec)
         assert caught.value.hint
+
+
+def test_a_source_of_which_nothing_is_usable_is_refused_with_the_reasons(tmp_path: Path) -> None:
+    """Counted; one conversation is enough to pass, and no more than that is read."""
+    file = tmp_path / "mine.jsonl"
+    file.write_text('{"label": 1}\n' * 3 + "{\n")
+    with pytest.raises(TrainingError, match=r"nothing in .* is a conversation: 3 × ") as refused:
+        refuse_useless(str(file))
+    assert "docs/train.md" in refused.value.hint
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(TrainingError):
+        refuse_useless(str(tmp_path / "empty.jsonl"))
+    with file.open("a") as out:
+        out.write('{"prompt": "What is a draft?"}\n')
+    refuse_useless(str(file))
 
 
 def test_a_large_file_is_not_held(tmp_path: Path) -> None:

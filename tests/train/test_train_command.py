@@ -100,12 +100,13 @@ def test_nan_is_within_no_range(stack: Path, option: str) -> None:
     assert result.exit_code == click.UsageError.exit_code, result.exception
 
 
-@pytest.mark.parametrize("source", ["nowhere.jsonl", "", "."])
-def test_a_source_that_is_not_there_is_said_before_the_engine_starts(
+@pytest.mark.parametrize("source", ["nowhere.jsonl", "", ".", "../wrong.jsonl"])
+def test_a_source_of_no_use_is_said_before_the_engine_starts(
     stack: Path, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the folder is not begun with it: the right one is taken then."""
     (stack.parent / "empty").mkdir()
+    (stack.parent / "wrong.jsonl").write_text('{"label": 1}\n')
     monkeypatch.chdir(stack.parent / "empty")
     result = train(stack, "--data", source)
     assert isinstance(result.exception, TrainingError), result.exception

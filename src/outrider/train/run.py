@@ -35,7 +35,7 @@ from outrider.train.job import TrainJob, in_words
 from outrider.train.process import TrainSummary, train
 from outrider.train.prompts import write_prompts
 from outrider.train.rows import DropCounts, unwritable
-from outrider.train.sources import find_source
+from outrider.train.sources import refuse_useless
 from outrider.train.wish import Wish, keep_record, read_record
 
 FLOOR = 1.05
@@ -86,7 +86,7 @@ async def make_data(stack: Stack, engine: Engine, wish: Wish, listener: Listener
     reference = Reference(target.model, target.revision, target.sha256)
     if read_record(wish) is None:
         for spec in wish.prompts.sources:
-            find_source(spec)  # before the folder is told of it, and before an engine starts
+            refuse_useless(spec)  # before the folder is told of it, and before an engine starts
     keep_record(wish, part_of(reference, Digester(listener.note)).content)
     prompts, rows = wish.data / PROMPTS, wish.data / ROWS
     written = DropCounts.read(wish.data / "prompts.done.json", prompts)

@@ -5,6 +5,7 @@ Forms of a source: ``PATH.jsonl``, ``PATH.json`` (either packed with gzip), ``FO
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +57,24 @@ def find_source(spec: str) -> tuple[SourceFile, ...]:
     except OSError as error:
         raise _unreadable(spec, error) from error
     return (SourceFile(found.path, found.shown, found.source),)
+
+
+def refuse_useless(spec: str) -> None:
+    """Read a source as far as its first conversation.
+
+    Raises:
+        TrainingError: as `find_source` and `read_source`, or no record makes a conversation; the reasons are counted.
+    """
+    lost: Counter[str] = Counter()
+    for found in read_source(find_source(spec)):
+        if not isinstance(found, Unusable):
+            return
+        lost[str(found)] += 1
+    reasons = "; ".join(f"{count:,} × {reason}" for reason, count in lost.most_common()) or "no record"
+    raise TrainingError(
+        f"nothing in {spec} is a conversation: {reasons}",
+        hint="docs/train.md says which forms of records are read.",
+    )
 
 
 def read_source(
