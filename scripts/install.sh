@@ -21,7 +21,7 @@ fi
 need_python serve
 free=$(free_mib "$venv")
 if [[ ! -d $venv ]] && ((free < 6000)); then
-  say "The environment needs about 4 GB; where $venv goes $free MiB are free. Free some, or name another place: make serve VENV=/path"
+  say "The environment takes about 4 GB, and 6,000 MiB while it is made; where $venv goes $free MiB are free. Free some, or name another place: make serve VENV=/path"
   exit 1
 fi
 

@@ -571,7 +571,7 @@ def test_a_draft_ahead_within_the_noise_is_not_surely_ahead() -> None:
 @pytest.mark.parametrize("state", ["failed", "invalid", "missing"])
 def test_an_arm_whose_cells_do_not_stand_is_not_known_rather_than_no_draft(state: str) -> None:
     """EAGLE-3 would pay at 64 and its cell does not stand, P-EAGLE does not pay: nobody knows, and nothing is switched off."""
-    words = {"failed": "failed", "invalid": "must not be believed", "missing": "was not run"}[state]
+    words = {"failed": "failed", "invalid": "must not be believed", "missing": "never ran"}[state]
     document = simulate(Run([baseline(["code"]), eagle(["code"]), p_eagle(["code"])])).document
     cells = [
         cell.model_copy(update={"state": state, "reason": "out of memory"})

@@ -13,7 +13,7 @@ from outrider.bench.report.chart import render_chart
 
 RESULTS = Path(__file__).parents[2] / "results"
 FORECASTS = sorted((RESULTS / "h200").glob("*.json"))
-RUNS = [*FORECASTS, *sorted((RESULTS / "train").glob("*-speed.json"))]
+RUNS = [*FORECASTS, *sorted((RESULTS / "train").glob("*-speed*.json"))]
 AGAIN = "tell them anew: make results"
 
 

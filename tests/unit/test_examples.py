@@ -51,7 +51,7 @@ def test_there_are_examples() -> None:
         "gpt-oss-120b-eagle3",
         "llama-3.3-70b-fp8-eagle3",
         "qwen3-coder-30b-a3b-p-eagle",
-        "smollm2-135m-eagle3-start",
+        "smollm2-135m-p-eagle",
         "smollm2-135m",
     ]
 
@@ -59,8 +59,6 @@ def test_there_are_examples() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_example_can_be_served(path: Path, facts: Path) -> None:
     """Nothing refuses it, its facts are known, and its memory is reckoned and enough."""
-    if path.stem == "smollm2-135m-eagle3-start":
-        shared_path("models", "smollm2-135m-eagle3-start")
     found = examined(path, facts)
     assert [p.render() for p in found.problems if p.severity == "error" or p.rule == "facts"] == []
     assert found.budget
@@ -70,8 +68,6 @@ def test_every_example_can_be_served(path: Path, facts: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_hub_models_without_a_commit_are_warned_of(path: Path, facts: Path) -> None:
     """Examples from a hub leave the commits to the user, and check says so for both sides."""
-    if path.stem == "smollm2-135m-eagle3-start":
-        shared_path("models", "smollm2-135m-eagle3-start")
     unpinned = [p.path for p in examined(path, facts).problems if p.rule == "unpinned"]
     assert unpinned == ([] if path.stem.startswith("smollm2") else ["target.revision", "draft.revision"])
 

@@ -3,7 +3,7 @@
 The rule: at a concurrency, the arm with the largest speed-up among those whose 95 % interval lies above 1, of three trials or
 more and a steady cell; where none has one, the draft stays off. Fewer trials or a cell that is not steady decide nothing: the
 sentence says "Undecided" and which arm the trials point to. Where no arm surely pays and some arm has no speed-up, because a
-cell failed or was not run, nobody knows: "Not known", and why.
+cell failed or never ran, nobody knows: "Not known", and why.
 """
 
 from __future__ import annotations

@@ -236,8 +236,8 @@ def require_extra() -> None:
     if missing:
         raise MeasurementError(
             f"the report needs {', '.join(missing)}",
-            hint="pip install 'outrider[bench]'; or measure here with --no-report, and write the report elsewhere with "
-            "`outrider bench --report-only --out DIR`.",
+            hint="`make bench-env`, or `pip install 'outrider[bench]'`; or measure here with --no-report, and write the "
+            "report elsewhere with `outrider bench --report-only --out DIR`.",
         )
 
 

@@ -14,7 +14,7 @@ from outrider.bench.document import (
 )
 from outrider.bench.evidence import proven
 
-STATES = {"failed": "failed", "invalid": "must not be believed", "missing": "was not run"}  # of a cell
+STATES = {"failed": "failed", "invalid": "must not be believed", "missing": "never ran"}  # of a cell
 
 
 def times(value: float) -> str:

@@ -98,7 +98,7 @@ the pair on vLLM, measures what the draft is worth, and says it for every reques
 
 \b
 Start here:
-  outrider serve                 a small model with an n-gram draft, no GPU needed
+  outrider serve                 a small model with a draft head, no GPU needed
   outrider check my-stack.yaml   every reason why a pair cannot work, at once
   outrider plan my-stack.yaml    the engine command behind it
 

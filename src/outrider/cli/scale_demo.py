@@ -31,7 +31,7 @@ def _chart() -> Callable[[ScaleRun], str]:
     try:
         from outrider.deploy.scale_demo.chart import render_chart  # noqa: PLC0415  (an extra's)
     except ImportError as error:
-        hint = "Install it: pip install 'outrider[bench]'."
+        hint = "Install it: `make bench-env`, or `pip install 'outrider[bench]'`."
         raise MeasurementError(f"the chart needs {error.name}", hint=hint) from error
     return render_chart
 

@@ -182,7 +182,7 @@ def train_command(stack: Path | None, **given: Any) -> None:
     Then OUT holds the head, pair.json, and stack.yaml to serve it with.
 
     Stopped at any point, the same command goes on. Training needs
-    `pip install 'outrider[train]'` beside the engine, or `make train-env`.
+    `make train-env`, or `pip install '.[train]'` into the engine's environment.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     loaded, say = load_stack(stack), progress_line()

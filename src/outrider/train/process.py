@@ -23,7 +23,7 @@ from outrider.core.files import put_whole
 from outrider.launch.process import die_with_parent
 from outrider.train.events import Evaluated, Failed, Finished, Planned, TrainerEvent, from_line
 from outrider.train.job import TRAIN_LOG, TrainJob
-from outrider.train.requirements import INSTALL, MODULES
+from outrider.train.requirements import INSTALL, MODULES, SMALLER
 from outrider.train.rows import unwritable
 
 JOB, LOG = "train_job.json", "trainer.log"
@@ -180,7 +180,7 @@ def _silent_end(status: int, log: Path) -> TrainerFailed:
         return TrainerFailed(
             "killed",
             "the trainer was killed (SIGKILL): most likely the machine ran out of memory",
-            hint=f"Lower batch_tokens or max_row_tokens, or set cache_features to false. {_AGAIN}",
+            hint=SMALLER,
         )
     how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.is_file() else []

@@ -1,9 +1,14 @@
-"""What training needs beside the engine, and how it gets there."""
+"""What training needs beside the engine, how it gets there, and what to do where memory is short."""
 
 from __future__ import annotations
 
 MODULES = ("torch", "transformers", "safetensors", "numpy", "speculators", "hs_connectors", "datasets")
 INSTALL = (
-    "Install it into the engine's environment: `make train-env` or `pip install 'outrider[train]'`; where another torchvision "
-    "must not come with it, `pip install --no-deps speculators==0.9.0 hs-connectors==0.9.0 datasets multiprocess dill xxhash`."
+    "Install it into the engine's environment: `make train-env`, or `pip install '.[train]'` in Outrider's checkout; where "
+    "another torchvision must not come with it, `pip install --no-deps speculators==0.9.0 hs-connectors==0.9.0 datasets "
+    "multiprocess dill xxhash`."
+)
+SMALLER = (
+    "Repeat the command with `--option cache_features=false`: it goes on from the last checkpoint. Or lower batch_tokens or "
+    "max_row_tokens, with another --out."
 )

@@ -6,10 +6,9 @@ import errno
 
 from outrider.core.errors import TrainingError
 from outrider.train.events import Failed
-from outrider.train.requirements import INSTALL
+from outrider.train.requirements import INSTALL, SMALLER
 
 AGAIN = "Repeat the command: it goes on from the last checkpoint."
-SMALLER = "Lower batch_tokens or max_row_tokens, or set cache_features to false."
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "std::bad_alloc")
 
@@ -23,7 +22,7 @@ def failure(error: Exception) -> Failed:
         return Failed("not-installed", f"training needs {error.name or error}, which is not there", INSTALL)
     if isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in _NO_MEMORY):
         where = "the GPU" if "cuda" in str(error).lower() else "memory"
-        return Failed("out-of-memory", f"{where} is full: {_first_line(error)}", f"{SMALLER} {AGAIN}")
+        return Failed("out-of-memory", f"{where} is full: {_first_line(error)}", SMALLER)
     if isinstance(error, OSError) and error.errno in _FULL:
         return Failed(
             "disk-full",
