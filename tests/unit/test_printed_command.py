@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from outrider.cli.serve import CODE, REPEATS, curl_command
+from outrider.cli.serve import CODE, REPEATS, curl_command, governed_words
 from outrider.stack.load import load_stack
-from outrider.stack.models import Draft
+from outrider.stack.models import Draft, Policy
 from tests.stacks import NGRAM
 
 
@@ -31,3 +31,19 @@ def test_what_is_asked_suits_the_draft(draft: dict[str, Any], asked: str) -> Non
     body = json.loads(words[-1])
     assert (body["model"], body["stream"]) == (stack.served_name, True)
     assert body["messages"] == [{"role": "user", "content": asked}]
+
+
+def test_one_line_says_whether_the_server_chooses_the_draft() -> None:
+    """Among which, or why not; an engine without a note of it leaves the reason out."""
+    stack = load_stack(None)
+    said = governed_words(stack, ("eagle3", "ngram", "off"), "")
+    assert said == "governed: new requests get eagle3, ngram or no draft, by what is measured"
+    assert governed_words(stack, ("ngram", "off"), "").startswith(
+        "governed: new requests get ngram or no draft"
+    )
+    why = "the stack says `policy: off`"
+    off = stack.model_copy(update={"policy": Policy(enabled=False)})
+    assert governed_words(off, (), why) == f"not governed: every request gets eagle3; {why}"
+    assert governed_words(stack, (), "").endswith(
+        "eagle3; two engines can be: policy.plain_engine, docs/govern.md"
+    )

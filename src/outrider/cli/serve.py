@@ -10,7 +10,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,6 +139,8 @@ class _Banner:
     prepared: Prepared
     journal: Journal
     text: bool
+    rungs: Sequence[str]
+    why_not: str
 
     def still_starting(self, began: float, reason: str) -> None:
         """One line now and then, so that a long start is not a silent one."""
@@ -167,6 +169,10 @@ class _Banner:
             draft_length=stack.draft.length,
             **({"pair": manifest.id} if manifest else {}),
         )
+        if stack.draft.method != "none":
+            self.journal.say(
+                "serve", governed_words(stack, self.rungs, self.why_not), governed=bool(self.rungs)
+            )
         self.journal.say("serve", state, state=state)
         if made_up := made_up_words(stack):
             self.journal.say("forecast", f"NOT A MODEL: {made_up}", made_up=made_up)
@@ -174,6 +180,17 @@ class _Banner:
         self.journal.say("serve", f"listening on {url}", url=url, port=port, engine_url=engine)
         if self.text:
             _print(f"\nReady. Live page: {url}/ui. In another terminal:\n\n{curl_command(url, stack)}\n\n")
+
+
+def governed_words(stack: Stack, rungs: Sequence[str], why_not: str) -> str:
+    """Whether the governor chooses each new request's draft, among which `rungs` (best first), or why it does not."""
+    if not rungs:
+        way_out = "two engines can be: policy.plain_engine, docs/govern.md" if stack.policy.enabled else ""
+        return "; ".join(
+            filter(None, (f"not governed: every request gets {stack.draft.method}", why_not, way_out))
+        )
+    names = ["no draft" if one == "off" else one for one in rungs]
+    return f"governed: new requests get {', '.join(names[:-1])} or {names[-1]}, by what is measured"
 
 
 def _weights_words(stack: Stack, folder: str) -> str:
@@ -210,11 +227,13 @@ async def _serve(
     journal = Journal(metrics, _print, form=settings.log, price=stack.price)
     upstreams, draft = UpstreamSet(), DraftInForce(stack.draft.method)
     jobs = jobs_of(prepared, engine, cache_folder() / "logs" / f"engine-{settings.port or os.getpid()}.log")
-    governing = None
+    governing, rungs = None, tuple[str, ...]()
     if drafts := [one for job in jobs for one in job.drafts]:
         policy = Policy(ladder_for(stack, prepared.manifest, drafts), stack.policy.settings)
         governing = Governing(policy, draft, upstreams, metrics, journal.say, stack.price, record)
-    banner = _Banner(prepared, journal, settings.log == "text")
+        rungs = policy.ladder.names
+    notes = engine.plan(stack, prepared.install, prepared.models, 0).notes
+    banner = _Banner(prepared, journal, settings.log == "text", rungs, notes.get("drafts", ""))
     engines = Engines(
         jobs,
         upstreams,
