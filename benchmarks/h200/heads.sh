@@ -42,5 +42,5 @@ chain() {  # PREFIX STACK CONVERSATIONS TOKENS MINUTES K-OF-EAGLE3 P-OPTIONS SET
 
 [[ $smollm2 == - ]] || chain smollm2-135m "$smollm2" "$S_CONVERSATIONS" "$S_TOKENS" "$S_MINUTES" 3 "${S_P_OPTIONS:-}" --set humaneval --set mt-bench --set gsm8k &
 until [[ $qwen == - || -f $qwen ]]; do sleep 1; done  # its weights may still be on their way
-[[ $qwen == - ]] || chain qwen2.5-coder-1.5b "$qwen" "$Q_CONVERSATIONS" "$Q_TOKENS" "$Q_MINUTES" 4 "${Q_P_OPTIONS:-}" --set humaneval --set mt-bench --set gsm8k &
+[[ $qwen == - ]] || chain qwen2.5-coder-1.5b "$qwen" "$Q_CONVERSATIONS" "$Q_TOKENS" "$Q_MINUTES" 4 "${Q_P_OPTIONS:-}" --draft-vocab 32768 --set humaneval --set mt-bench --set gsm8k &
 wait

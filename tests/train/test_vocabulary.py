@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outrider.core.errors import TrainingError
-from outrider.train.vocabulary import Vocabulary, choose_mask_token, choose_vocabulary, draft_to_target
+from outrider.train.vocabulary import (
+    Vocabulary,
+    choose_mask_token,
+    choose_vocabulary,
+    draft_to_target,
+    larger,
+)
 
 
 def test_the_most_frequent_tokens_ascending_and_their_share() -> None:
@@ -30,6 +36,18 @@ def test_all_tokens_need_no_map(size: int) -> None:
     """0, or as many as the target has."""
     chosen = choose_vocabulary({3: 1}, size, 10)
     assert (chosen.ids, chosen.coverage, chosen.is_whole) == (tuple(range(10)), 1.0, True)
+
+
+def test_a_larger_one_is_named_where_it_covers_clearly_more() -> None:
+    """90 % by two tokens, 96 % by eight; not where two are enough, eight bring little, or all are drafted."""
+    counts = {0: 60, 1: 30} | dict.fromkeys(range(2, 12), 1)
+    more = larger(choose_vocabulary(counts, 2, 100), counts)
+    assert more is not None
+    assert (len(more.ids), more.coverage) == (8, 0.96)
+    assert larger(choose_vocabulary({0: 60, 1: 36, 2: 4}, 2, 100), {0: 60, 1: 36, 2: 4}) is None
+    rare = {0: 60_000, 1: 30_000} | dict.fromkeys(range(2, 3002), 3)
+    assert larger(choose_vocabulary(rare, 2, 9000), rare) is None
+    assert larger(choose_vocabulary(counts, 0, 12), counts) is None
 
 
 def test_nothing_counted_is_refused() -> None:

@@ -18,6 +18,8 @@ from outrider.core.errors import TrainingError
 from outrider.core.files import put_whole
 from outrider.train.rows import unwritable
 
+ENOUGH_COVERAGE, CLEARLY = 0.95, 0.01
+
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
@@ -61,6 +63,14 @@ def choose_vocabulary(counts: Mapping[int, int], draft_vocab_size: int, target_v
     chosen = set(ids)
     ids += [token for token in range(target_vocab_size) if token not in chosen][: size - len(ids)]
     return Vocabulary(target_vocab_size, tuple(sorted(ids)), covered)
+
+
+def larger(vocabulary: Vocabulary, counts: Mapping[int, int]) -> Vocabulary | None:
+    """One four times as large, where this one covers too little and the larger one clearly more; None where it is large enough."""
+    if vocabulary.is_whole or vocabulary.coverage >= ENOUGH_COVERAGE:
+        return None
+    more = choose_vocabulary(counts, 4 * len(vocabulary.ids), vocabulary.target_vocab_size)
+    return more if more.coverage > vocabulary.coverage + CLEARLY else None
 
 
 def refuse_foreign(highest: int, target_vocab_size: int) -> None:

@@ -26,7 +26,7 @@ from outrider.train.trainer.losses import choose_distance
 from outrider.train.trainer.meters import free_memory_bytes, peak_memory_bytes
 from outrider.train.trainer.optimizer import build_optimizers
 from outrider.train.trainer.target import FeatureStore, Target, feature_bytes, tokenizer_sizes
-from outrider.train.vocabulary import choose_mask_token, choose_vocabulary
+from outrider.train.vocabulary import choose_mask_token, choose_vocabulary, larger
 
 CACHE_SHARE = 0.7  # of the free memory, at most
 VERSIONS = ("torch", "transformers", "speculators", "safetensors", "numpy", "triton")
@@ -89,8 +89,14 @@ def _parts(job: SettledJob, notes: list[str]) -> tuple[Parts, float, int]:
     corpus = read_corpus(job.rows, job.max_row_tokens, target.config.vocab_size)
     if corpus.dropped:
         notes.append(f"{corpus.dropped:,} rows have no answer within {job.max_row_tokens:,} tokens.")
-    vocabulary = choose_vocabulary(corpus.count_answers(), job.draft_vocab_size, target.config.vocab_size)
+    counts = corpus.count_answers()
+    vocabulary = choose_vocabulary(counts, job.draft_vocab_size, target.config.vocab_size)
     vocabulary.write(job.work / VOCABULARY)
+    if more := larger(vocabulary, counts):
+        notes.append(
+            f"{len(more.ids):,} draft tokens would cover {more.coverage:.1%}: --draft-vocab {len(more.ids)} takes more memory and "
+            "bounds the acceptance less."
+        )
     train_rows, held_out = corpus.split(job.held_out_ratio, job.seed)
     mask_token = _mask_token(job, corpus, target, notes)
     head = build_head(job, target, vocabulary, mask_token)
