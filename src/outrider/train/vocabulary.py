@@ -66,7 +66,7 @@ def choose_vocabulary(counts: Mapping[int, int], draft_vocab_size: int, target_v
 
 
 def larger(vocabulary: Vocabulary, counts: Mapping[int, int]) -> Vocabulary | None:
-    """One four times as large, where this one covers too little and the larger one clearly more; None where it is large enough."""
+    """One four times as large, where this one covers too little and the larger one clearly more."""
     if vocabulary.is_whole or vocabulary.coverage >= ENOUGH_COVERAGE:
         return None
     more = choose_vocabulary(counts, 4 * len(vocabulary.ids), vocabulary.target_vocab_size)

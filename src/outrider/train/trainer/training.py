@@ -93,10 +93,8 @@ def _parts(job: SettledJob, notes: list[str]) -> tuple[Parts, float, int]:
     vocabulary = choose_vocabulary(counts, job.draft_vocab_size, target.config.vocab_size)
     vocabulary.write(job.work / VOCABULARY)
     if more := larger(vocabulary, counts):
-        notes.append(
-            f"{len(more.ids):,} draft tokens would cover {more.coverage:.1%}: --draft-vocab {len(more.ids)} takes more memory and "
-            "bounds the acceptance less."
-        )
+        wider = f"--draft-vocab {len(more.ids)}, for more memory."
+        notes.append(f"{len(more.ids):,} draft tokens would cover {more.coverage:.1%}: {wider}")
     train_rows, held_out = corpus.split(job.held_out_ratio, job.seed)
     mask_token = _mask_token(job, corpus, target, notes)
     head = build_head(job, target, vocabulary, mask_token)
