@@ -29,7 +29,8 @@ train-env:  ## The engine's environment and what `outrider train` needs beside i
 
 bench-env:  ## The load generator (aiperf) in an environment of its own (about 1.2 GB), and what reports are made with
 	@scripts/install_bench.sh $(BENCH_VENV)
-	@[ ! -x $(BIN)/outrider ] || $(BIN)/python -m pip install --quiet --disable-pip-version-check 'outrider[bench]'
+	@[ ! -x $(BIN)/outrider ] || $(BIN)/python -c 'import matplotlib, scipy' 2>/dev/null || \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check 'outrider[bench]'
 
 deploy-env:  ## Helm 3 and 4, promtool and Kubernetes' schemas, in an environment of their own (about 250 MB, no vLLM)
 	@scripts/install_deploy.sh $(DEPLOY_VENV)

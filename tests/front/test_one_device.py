@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import statistics
 import sys
 import time
 from pathlib import Path
@@ -104,7 +103,7 @@ def test_it_is_ready_with_both_and_knows_how_long_a_step_takes_in_each(pair: Pai
 
 def test_a_draft_that_collapses_is_left_for_the_engine_beside_it_and_comes_back(pair: Pair) -> None:
     """By probes and step times of batches that did not mix; both together never run more than the stack allows."""
-    looks: list[float] = []
+    most = 0.0
     with traffic(pair, streams=8) as statuses:
         time.sleep(4)
         assert speculation(pair)["draft"] == "eagle3", "a good head is kept"
@@ -112,15 +111,14 @@ def test_a_draft_that_collapses_is_left_for_the_engine_beside_it_and_comes_back(
         until_in_force(pair, "off", 30)
         ended = len(statuses())
         while len(statuses()) < ended + 100:
-            looks.append(pair.seen("own", "requests_running") + pair.seen("plain", "requests_running"))
+            own, plain = pair.seen("own", "requests_running"), pair.seen("plain", "requests_running")
+            own = min(own, pair.seen("own", "requests_running"))  # so that none is counted in both
+            most = max(most, own + plain)
         pair.script("own", broken="", chunk_tokens="3")
         until_in_force(pair, "eagle3", 60)
         seen = statuses()
     assert set(seen) == {200}
-    assert max(looks) >= 2
-    # 6 places. Each engine counts one more for a moment, when one ends and one begins, and the two are not read at once.
-    assert statistics.median(looks) <= 6
-    assert sum(one > 7 for one in looks) <= 0.1 * len(looks)
+    assert 2 <= most <= 7, "6 places; an engine counts one more for a moment, when one ends and one begins"
     told = speculation(pair)["last_switches"]
     assert [(one["before"], one["after"], one["reason"]) for one in told] == [
         ("eagle3", "off", "acceptance"),

@@ -23,13 +23,12 @@ from outrider.core.files import put_whole
 from outrider.launch.process import die_with_parent
 from outrider.train.events import Evaluated, Failed, Finished, Planned, TrainerEvent, from_line
 from outrider.train.job import TRAIN_LOG, TrainJob
-from outrider.train.requirements import INSTALL, MODULES, SMALLER
+from outrider.train.requirements import AGAIN, INSTALL, MODULES, SMALLER
 from outrider.train.rows import unwritable
 
 JOB, LOG = "train_job.json", "trainer.log"
 STOP_S = 120.0  # for a checkpoint of a large head on a slow disk
 TAIL_LINES = 3
-_AGAIN = "Repeat the command: it goes on from the last checkpoint."
 _ASK = "import sys; from importlib.util import find_spec; print(*(m for m in sys.argv[1:] if find_spec(m) is None))"
 
 
@@ -186,5 +185,5 @@ def _silent_end(status: int, log: Path) -> TrainerFailed:
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.is_file() else []
     tail = " | ".join([line.strip() for line in lines if line.strip()][-TAIL_LINES:])
     return TrainerFailed(
-        "killed", f"the trainer {how}: {tail or 'it said nothing'}", hint=f"Read {log.name}. {_AGAIN}"
+        "killed", f"the trainer {how}: {tail or 'it said nothing'}", hint=f"Read {log.name}. {AGAIN}"
     )

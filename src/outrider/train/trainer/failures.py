@@ -6,9 +6,8 @@ import errno
 
 from outrider.core.errors import TrainingError
 from outrider.train.events import Failed
-from outrider.train.requirements import INSTALL, SMALLER
+from outrider.train.requirements import AGAIN, INSTALL, SMALLER
 
-AGAIN = "Repeat the command: it goes on from the last checkpoint."
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "std::bad_alloc")
 
