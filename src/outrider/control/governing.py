@@ -270,7 +270,8 @@ def ladder_for(stack: Stack, manifest: PairManifest | None, drafts: Collection[s
     served = [one for one in manifest.served if one.draft_length == top.length] if manifest else []
     counted, accepted = sum(one.drafts for one in served), sum(one.accepted for one in served)
     length = 1 + accepted / counted if counted else None
-    ladder = ladder_of(Rung(top.method, length, scheduled=bool(top.draft_length_by_batch)))
+    scheduled = bool(top.draft_length_by_batch)
+    ladder = ladder_of(Rung(top.method, length, scheduled=scheduled, draft_length=top.length))
     return Ladder(tuple(rung for rung in ladder if rung.draft in drafts))
 
 

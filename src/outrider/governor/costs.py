@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from outrider.governor.estimator import Measured, judgeable
-from outrider.governor.ladder import Ladder
+from outrider.governor.ladder import HEADS, Ladder, Rung
 from outrider.governor.settings import PolicySettings
 from outrider.governor.snapshot import Credit, StepReading
 
@@ -170,7 +170,28 @@ def break_even(times: StepTimes, ladder: Ladder, draft: str, running: float) -> 
             (least if batch < running else most).append(
                 ratio * (1 - _LOOSE if batch < running else 1 + _LOOSE)
             )
+    if (as_verified := _as_verified(times, ladder, rung, running)) is not None:
+        most.append(as_verified)
     return BreakEven(at_least=max(least), at_most=min(most))
+
+
+def _as_verified(times: StepTimes, ladder: Ladder, rung: Rung, running: float) -> float | None:
+    """The most that a head's break-even can be, by what its own steps verify; None where that is not known.
+
+    A step of b requests without a draft runs as many tokens through the target as one of b/(K + 1) requests with K each. That one
+    drafts as well, which takes no larger a share of it than alone: T(b, 0) ≥ T(b/(K + 1), K) · T(1, 0)/T(1, K). It needs no
+    slack: a part of that share goes into verifying K tokens more.
+    """
+    seen = next(
+        ((batch, t) for batch, t in times.known(rung.draft) if bucket(batch) == bucket(running)), None
+    )
+    unloaded = break_even_unloaded(times, ladder, rung.draft, running)
+    if rung.draft not in HEADS or rung.draft_length is None or seen is None or unloaded is None:
+        return None
+    batch, mine = seen
+    alike = batch / (rung.draft_length + 1)
+    verified = times.at(rung.draft, alike) if alike >= 1 else None
+    return mine.value / verified.value * unloaded if verified else None
 
 
 def break_even_unloaded(times: StepTimes, ladder: Ladder, draft: str, running: float) -> float | None:

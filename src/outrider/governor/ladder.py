@@ -28,19 +28,22 @@ class Rung:
 
     baseline_length: its AL in the pair manifest (the bonus token is included). break_even: (running requests, AL that just pays)
     from measured steps, T(b, K)/T(b, 0), by rising batch. scheduled: the engine itself sets the draft length by batch, so that
-    step times decide nothing here. Raises ValueError for a name or a figure that cannot be.
+    step times decide nothing here. draft_length: K. Raises ValueError for a name or a figure that cannot be.
     """
 
     draft: str
     baseline_length: float | None = None
     break_even: tuple[tuple[float, float], ...] = ()
     scheduled: bool = False
+    draft_length: int | None = None
 
     def __post_init__(self) -> None:
         if self.draft not in NAMES:
             raise ValueError(f"{self.draft!r} is no draft: {', '.join(NAMES)}")
         if self.baseline_length is not None and not 1 <= self.baseline_length <= 65:
             raise ValueError(f"an acceptance length lies between 1 and 65, not at {self.baseline_length:g}")
+        if self.draft_length is not None and not 1 <= self.draft_length <= 64:
+            raise ValueError(f"a draft length lies between 1 and 64, not at {self.draft_length}")
         loads = [running for running, _ in self.break_even]
         if loads != sorted(set(loads)):
             raise ValueError("break-even lengths stand by rising batch, each once")

@@ -30,7 +30,7 @@ class PolicySettings:
         6, 1, 256, "Fewer drafted requests than this say nothing: undefined is not low."
     )
     sustained_s: float = _setting(3.0, 0, 3600, "A draft must have been judged bad for this long …")
-    sustained_requests: int = _setting(6, 0, 10_000, "… and over so many more requests, before it is left.")
+    sustained_requests: int = _setting(3, 0, 10_000, "… and over so many more requests, before it is left.")
     baseline_share: float = _setting(
         0.5,
         0,
@@ -60,7 +60,9 @@ class PolicySettings:
     alike_ratio: float = _setting(
         0.98, 0.5, 1, "Step times count for a draft only where this share of the batch ran with it."
     )
-    trial_every_s: float = _setting(300.0, 1, 86_400, "Between two trials at least.")
+    trial_every_s: float = _setting(
+        300.0, 1, 86_400, "Between two trials at least, and from a fallback to its first."
+    )
     trials: bool = _setting(
         True,
         0,

@@ -1,7 +1,8 @@
 """Trials: a while without a draft, because nobody knows how long a step without one takes where there always was one.
 
 A trial is begun only in doubt: by what is known, the draft neither surely pays nor surely costs, and its steps have become so
-much longer with the batch that it may well cost.
+much longer with the batch that it may well cost. Nothing is probed meanwhile: a draft that was fallen back to is doubted later,
+for first comes the way back.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ def due(state: GovernorState, seen: Assessment, judge: Judge) -> Trial | None:
     """The trial to begin now, or None. `seen`: the draft in force."""
     settings, rung = judge.settings, judge.ladder[state.draft]
     per_step, step = seen.cost_seen.per_step, seen.step
+    if judge.surely_pays(seen.cost_seen, seen.break_even):
+        return None
     if not settings.trials or rung.scheduled or seen.verdict is not Verdict.FAIR or seen.break_even.known:
         return None
     if per_step is None or step is None:
@@ -27,7 +30,8 @@ def due(state: GovernorState, seen: Assessment, judge: Judge) -> Trial | None:
         return None
     if state.at_s - state.tried.get(bucket(state.running), -math.inf) < settings.steps_age_s:
         return None
-    if state.at_s - state.since_s < settings.dwell_s or seen.cost_seen.requests < settings.window_requests:
+    waits_s = settings.dwell_s if state.draft == judge.ladder.top else settings.trial_every_s
+    if state.at_s - state.since_s < waits_s or seen.cost_seen.requests < settings.window_requests:
         return None  # what ends first ran quickest: it would speak for the draft
     batch, alone = state.times.known(state.draft)[0]
     if batch <= ALONE and per_step.value > settings.assumed_break_even * max(step.value / alone.value, 1.0):

@@ -112,6 +112,21 @@ def test_a_draft_is_worth_no_more_with_more_requests() -> None:
     assert break_even(large, ladder, HEAD, 4.0).at_most == pytest.approx(1.44)
 
 
+def test_what_a_heads_own_steps_verify_bounds_its_break_even() -> None:
+    """T(8, 0) ≥ T(2, 3) · T(1, 0)/T(1, 3) = 28/1.3 ms, though never seen: at most 50/28 · 1.3 tokens a step are needed."""
+    known = times(("off", 1.0, 0.020), (HEAD, 1.0, 0.026), (HEAD, 2.0, 0.028), (HEAD, 8.0, 0.050))
+    found = break_even(known, head_ladder(None, draft_length=3), HEAD, 8.0)
+    assert found.known is None
+    assert found.at_most == pytest.approx(50 / 28 * 1.3)
+    for without in (
+        head_ladder(None),  # K is not known
+        head_ladder(None, draft_length=15),  # less than one request would verify as many
+        Ladder((Rung("ngram", draft_length=3), Rung("off"))),  # does not propose K tokens in every step
+    ):
+        most = break_even(known, without, without.top, 8.0).at_most
+        assert most is None or most > 2.7
+
+
 def test_a_step_with_a_draft_is_never_shorter_than_one_without() -> None:
     """A ratio below 1 is noise."""
     found = break_even(times((HEAD, 4.0, 0.019), ("off", 4.0, 0.02)), head_ladder(), HEAD, 4.0).known

@@ -11,9 +11,12 @@ from itertools import pairwise
 
 import pytest
 
+from outrider.governor.costs import StepTimes, break_even
 from outrider.governor.ladder import Rung, ladder_of
 from outrider.governor.policy import Policy
+from outrider.governor.settings import PolicySettings
 from tests.unit.governor import traffic
+from tests.unit.governor.driver import readings
 from tests.unit.governor.traffic import Load, Seen, Service, first
 
 BATCHES = (1.0, 8.0, 32.0, 64.0, 128.0)
@@ -90,3 +93,21 @@ def test_load_that_comes_and_goes_takes_the_head_with_it() -> None:
     assert {one.decision.draft for one in governed if 400 < one.at_s < 500} == {"off"}
     assert first(governed, "p-eagle", 500).at_s <= 560
     assert tokens(governed) >= 0.99 * max(always, never)
+
+
+@pytest.mark.parametrize("head", list(HEADS))
+def test_what_the_heads_steps_verify_bounds_the_break_even_that_was_measured(head: str) -> None:
+    """By the head's own steps and T(1, 0): no fewer tokens (but 4 %) than are needed at 16 to 128, at most 1.3 times as many."""
+    k, length, tok_s = HEADS[head]
+    step_s = steps(length, tok_s)
+    of_head = [
+        one for power in range(15) for one in readings(head, step_s(2 ** (power / 2), 1.0), 2 ** (power / 2))
+    ]
+    known = StepTimes().plus((*of_head, *readings("off", step_s(1.0, 0.0), 1.0)), 0.0, PolicySettings())
+    ladder = ladder_of(Rung(head, draft_length=k))
+    for batch in (16.0, 32.0, 64.0, 128.0):
+        needed = step_s(batch, 1.0) / step_s(batch, 0.0)
+        bound = break_even(known, ladder, head, batch)
+        assert bound.known is None
+        assert bound.at_most is not None
+        assert needed / 1.04 <= bound.at_most <= 1.3 * needed

@@ -12,6 +12,7 @@ from outrider.governor.reasons import Reason
 from outrider.governor.settings import PolicySettings
 from tests.unit.governor.traffic import (
     HEAD,
+    K,
     Load,
     Seen,
     Service,
@@ -175,6 +176,22 @@ def test_load_times_three_moves_nothing_where_the_head_still_pays() -> None:
     seen = run(service, 1000)
     assert {one.decision.reason for one in seen} <= {Reason.START, Reason.TRIAL, Reason.TRIAL_OVER}
     assert sum(one.decision.draft == HEAD for one in seen) >= 0.95 * len(seen)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_load_times_three_needs_no_trial_where_the_heads_own_steps_tell(told: bool) -> None:
+    """2.9 tokens a step; T(8, 3)/T(2, 3) = 2.0, T(1, 3)/T(1, 0) = 1.3: more than pay, without a trial. K not told: with one."""
+    ladder = head_ladder(2.8, draft_length=K if told else None)
+    service = Service(
+        Policy(ladder),
+        constant(1.9, 0.02),
+        Load(at_once=lambda at_s: 2 if at_s < 120 else 8, tokens=60),
+        step_s=lambda running, drafted: (1 + 0.066 * running * (1 + K * drafted)) * (1 + 0.1 * drafted) / 20,
+        scraped=True,
+    )
+    seen = run(service, 400)
+    assert (Reason.TRIAL in {one.decision.reason for one in seen}) is not told
+    assert seen[-1].decision.draft == HEAD
 
 
 def test_a_schedule_of_the_engines_own_is_left_alone() -> None:

@@ -40,6 +40,18 @@ def test_a_trial_waits_for_requests_that_speak_for_all() -> None:
     assert slow.switches[0][0] == 31.0  # the sixteenth
 
 
+def test_the_way_back_goes_before_a_trial() -> None:
+    """N-gram that may cost, in force since the head was left: tried after five minutes, for nothing is probed meanwhile."""
+    driver = Driver(Policy(head_ladder()))
+    driver.serve_until(lambda now: now.draft == "ngram", {HEAD: 1.2})
+    left_s = driver.at_s
+    for second in range(400):
+        now_s, draft = driver.at_s + 1, driver.decision.draft
+        steps = readings("ngram", 0.04, 4.0, now_s, 1) if draft == "ngram" else ()
+        driver.look([credit(draft, (1.1, 1.5)[second % 2], now_s)] * 2, steps=steps)
+    assert [round(at_s - left_s) for at_s, _, why in driver.switches if why == "trial"] == [300]
+
+
 def test_trials_keep_their_distance_at_whatever_batch() -> None:
     """Given up at 4 running, the load rises to 16, of which nothing is known either: not before five minutes have passed."""
     driver = served(80)
