@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -232,10 +234,16 @@ def _run(
             f"• {one.prompt_set}: AL {one.acceptance_length:.2f} at K = {one.draft_length} (positions {rates})"
         )
     click.echo(f"\nhead:  {wish.out}   pair {manifest.id}")
-    click.echo(f"serve: outrider serve {write_stack(loaded, wish)}")
+    click.echo(f"serve: {called(sys.argv[0])} serve {write_stack(loaded, wish)}")
     click.echo(
         "AL says how much is accepted, not how much time that saves: `outrider bench` of the same file does."
     )
+
+
+def called(program: str) -> str:
+    """``outrider``, or the path it was started by (``.venv/bin/outrider``) where its name alone is not found."""
+    by_path = Path(program).name == "outrider" and shutil.which("outrider") is None
+    return shlex.quote(program) if by_path else "outrider"
 
 
 def _wish(stack: Stack, given: dict[str, Any], sets: Sequence[PromptSet], device: str) -> Wish:
