@@ -67,6 +67,13 @@ def test_the_page_tells_what_happened_and_why(front: Front, tmp_path: Path) -> N
             "[...document.querySelectorAll('#strip rect')].map(r => r.getAttribute('class')).join()"
         )
         assert colours.startswith("head,ngram"), "the strip shows the head, then n-gram"
+        curves = page.js(
+            "[...document.querySelectorAll('.card')].find(c => c.innerText.startsWith('Running'))"
+            ".querySelectorAll('path').values().map(p => p.getAttribute('class')).toArray().join()"
+        )
+        assert curves == "head,switch,ngram", (
+            "each curve in the colours of the drafts, the switch between them"
+        )
         page.js(
             "[...document.querySelectorAll('#pins button')].find(b => b.innerText === 'Pin no draft').click()"
         )
