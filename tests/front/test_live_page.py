@@ -64,7 +64,7 @@ def test_the_page_tells_what_happened_and_why(front: Front, tmp_path: Path) -> N
         assert why in text(page)
         assert page.js("document.getElementById('draft').innerText") == "n-gram"
         told = page.js("document.getElementById('why').innerText")
-        assert f", after EAGLE-3 (too little accepted): {why}." in told, "whose figures these are"
+        assert f", EAGLE-3 → n-gram (too little accepted): {why}." in told, "whose figures these are"
         below = "document.getElementById('{}').getBoundingClientRect().top"
         assert page.js(f"{below.format('switches')} < {below.format('cards')}"), (
             "the reasons come before the curves"
