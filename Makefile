@@ -51,7 +51,7 @@ acceptance: dev bench-env $(OUTRIDER_PROMETHEUS)  ## The longer proofs: greedy e
 bench-demo: dev bench-env  ## Baseline against the built-in head on this machine, no GPU: a whole report in bench-demo/ (5 to 10 minutes)
 	$(BIN)/outrider bench --quick --limit 8 --concurrency 1,4 --requests 1=8,4=20 --out bench-demo
 
-train-demo: train-env  ## Train a small head on this machine, no GPU: it is served and measured, in train-demo/ (4 minutes)
+train-demo: train-env  ## Train a small head on this machine, no GPU: it is served and measured, in train-demo/ (4 to 15 minutes)
 	$(BIN)/outrider train --conversations 96 --opening "Write a Python function that" --answer-tokens 96 --epochs 4 \
 	  --set code=examples/train/held-out.jsonl --served-tokens 64 --out train-demo
 

@@ -20,7 +20,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -197,12 +197,19 @@ def main() -> None:
         "--unknown", type=Path, default=HERE / "unknown.jsonl", help="prompts that it does not know"
     )
     parser.add_argument("--log", type=Path, default=Path("fallback.log"), help="the server's log")
+    parser.add_argument(
+        "--stay", action="store_true", help="serve on after the run until Ctrl-C, to look at /ui"
+    )
     flags = parser.parse_args()
     server = Server(flags.stack, flags.log)
     try:
         server.wait()
         print(f"serving; watch it at {server.url}/ui")
         wrong = run(server, prompts_of(flags.known), prompts_of(flags.unknown))
+        if flags.stay:
+            print(f"still serving: {server.url}/ui tells what was switched and why; Ctrl-C ends it")
+            with suppress(KeyboardInterrupt):
+                server.process.wait()
     finally:
         server.process.terminate()
         server.process.wait(60)

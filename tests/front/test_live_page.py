@@ -63,10 +63,23 @@ def test_the_page_tells_what_happened_and_why(front: Front, tmp_path: Path) -> N
         why = ask(front.port, "GET", "/v1/speculation").json()["last_switches"][0]["why"]
         assert why in text(page)
         assert page.js("document.getElementById('draft').innerText") == "n-gram"
+        told = page.js("document.getElementById('why').innerText")
+        assert f", EAGLE-3 → n-gram (too little accepted): {why}." in told, "whose figures these are"
+        below = "document.getElementById('{}').getBoundingClientRect().top"
+        assert page.js(f"{below.format('switches')} < {below.format('cards')}"), (
+            "the reasons come before the curves"
+        )
         colours = page.js(
             "[...document.querySelectorAll('#strip rect')].map(r => r.getAttribute('class')).join()"
         )
         assert colours.startswith("head,ngram"), "the strip shows the head, then n-gram"
+        curves = page.js(
+            "[...document.querySelectorAll('.card')].find(c => c.innerText.startsWith('Running'))"
+            ".querySelectorAll('path').values().map(p => p.getAttribute('class')).toArray().join()"
+        )
+        assert curves == "head,switch,ngram", (
+            "each curve in the colours of the drafts, the switch between them"
+        )
         page.js(
             "[...document.querySelectorAll('#pins button')].find(b => b.innerText === 'Pin no draft').click()"
         )

@@ -48,6 +48,19 @@ def measured(job: Job) -> tuple[Served, list[tuple[int, int]]]:
     return asyncio.run(work()), told
 
 
+def test_a_start_is_told_of(tmp_path: Path) -> None:
+    """While the engine comes up its state is told in lines that may be overwritten, then once that it is ready."""
+    told: list[str] = []
+
+    async def work() -> None:
+        async with running_engine(job(tmp_path), told.append):
+            pass
+
+    asyncio.run(work())
+    assert told[0] == "the engine is starting (0 s)\r"
+    assert [line.endswith("\r") for line in told] == [True] * (len(told) - 1) + [False]
+
+
 def test_the_counts_of_the_set_alone(tmp_path: Path) -> None:
     """Two of three accepted in every step: AL 3, over all turns of all prompts, the start's probe not among them."""
     found, told = measured(job(tmp_path))

@@ -159,3 +159,23 @@ def test_a_folder_s_name_may_be_too_long(stack: Path) -> None:
     """What the system says of it, as an error of the training."""
     result = train(stack, "--out", stack.parent / ("x" * 300))
     assert isinstance(result.exception, TrainingError), result.exception
+
+
+def test_stopped_it_says_how_to_go_on(stack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C ends with the folder and what to do, not with silence."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "_running", interrupted)
+    result = train(stack)
+    assert f"stopped; the same command goes on in {stack.parent / 'out'}\n" in result.stderr
+
+
+def test_what_is_printed_to_serve_can_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its path where the name alone would not be found, as after `make train-demo`."""
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert command.called(".venv/bin/outrider") == ".venv/bin/outrider"
+    assert command.called("/lib/outrider/__main__.py") == "outrider"
+    monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/outrider")
+    assert command.called(".venv/bin/outrider") == "outrider"

@@ -73,6 +73,34 @@ def test_which_weights_muon_moves() -> None:
     assert len(alone.param_groups[0]["params"]) == 3
 
 
+@pytest.mark.parametrize("shape", [(24, 16), (16, 24)])
+def test_muon_in_float32_goes_where_torch_s_goes(
+    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without bf16 instructions nothing is cast to bf16, which is up to fifty times slower there; the steps are the same."""
+    import torch
+
+    from outrider.train.trainer.optimizer import build_optimizers
+
+    torch.manual_seed(0)
+    start, gradients = torch.randn(shape), torch.randn(3, *shape)
+
+    def moved(*, bf16: bool) -> Any:
+        module = torch.nn.Module()
+        module.matrix = torch.nn.Parameter(start.clone())
+        (muon,) = build_optimizers(module, settled(Path(), muon_learning_rate=0.5), 4, bf16=bf16)
+        for gradient in gradients:
+            module.matrix.grad = gradient.clone()
+            muon.step()
+        return module.matrix.detach() - start, list(muon.state[module.matrix])
+
+    theirs, their_state = moved(bf16=True)
+    monkeypatch.setattr(torch.Tensor, "bfloat16", lambda self: pytest.fail("cast to bf16"))
+    ours, our_state = moved(bf16=False)
+    assert float((ours - theirs).norm() / theirs.norm()) < 0.02
+    assert our_state == their_state
+
+
 @pytest.mark.parametrize(("width", "rate"), [(64, 6e-3), (576, 6e-3), (1536, 3.5 / 1536), (8192, 3.5 / 8192)])
 def test_a_wider_target_gets_a_lower_rate(width: int, rate: float) -> None:
     """At 0.006 a head of width 1,536 unlearned for three epochs what it had learned in the first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
@@ -25,6 +26,7 @@ from outrider.measure.prompts import PromptSet
 from outrider.stack.models import Stack
 
 DEFAULT_SETS = ("demo-humaneval", "demo-mt-bench")
+STILL_EVERY_S = 30.0
 GRID: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128)
 QUICK: Mapping[str, Any] = {"output_tokens": 32, "natural_end": 4, "natural_tokens": 64}
 
@@ -73,16 +75,21 @@ def requests_by_concurrency(text: str | None, concurrency: tuple[int, ...] | Non
     return found
 
 
-def progress_line() -> Callable[[str], None]:
-    """A `say` for stderr: a line that ends in a carriage return is overwritten by the next on a terminal, unsaid elsewhere."""
-    width = 0
+def progress_line(now: Callable[[], float] = time.monotonic) -> Callable[[str], None]:
+    """A `say` for stderr: a line that ends in a carriage return is overwritten by the next on a terminal.
+
+    Elsewhere (a log file, CI) such a line is said only where nothing was for STILL_EVERY_S: a long run must not look hung.
+    """
+    width, told = 0, now()
 
     def say(line: str) -> None:
-        nonlocal width
+        nonlocal width, told
         passing = line.endswith("\r")
-        if passing and not sys.stderr.isatty():
-            return
-        text = line.rstrip("\r")
+        if not sys.stderr.isatty():
+            if passing and now() - told < STILL_EVERY_S:
+                return
+            passing = False
+        text, told = line.rstrip("\r"), now()
         sys.stderr.write(
             "\r" + text.ljust(width) + ("" if passing else "\n")
             if width

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +21,7 @@ from outrider.cli.measuring import load_sets, progress_line
 from outrider.cli.ranges import Finite
 from outrider.cli.training_screen import TrainingScreen
 from outrider.core.errors import TrainingError
+from outrider.engines.base import Engine
 from outrider.engines.choose import startable
 from outrider.measure.prompts import PromptSet
 from outrider.measure.served_acceptance import ServedSettings
@@ -193,16 +196,32 @@ def train_command(stack: Path | None, **given: Any) -> None:
     sets = load_sets(given["sets"], given["set_data"], given["limit"])
     wish = _wish(loaded, given, sets, install.device)
     handed = _for_specforge(wish) if given["backend"] == "specforge" else None
+    try:
+        _run(loaded, engine, wish, handed, given["until"], say)
+    except KeyboardInterrupt:
+        say(f"stopped; the same command goes on in {wish.out}")
+        raise
+
+
+def _run(
+    loaded: Stack,
+    engine: Engine,
+    wish: Wish,
+    handed: SpecForgeSettings | None,
+    until: str | None,
+    say: Callable[[str], None],
+) -> None:
+    """All steps, or those up to `until`."""
     screen = TrainingScreen(say)
     data = uvloop.run(make_data(loaded, engine, wish, screen))
     if handed:
         _hand_over(loaded, data, wish, handed, say)
         return
-    if given["until"] == "data":
+    if until == "data":
         say(f"{data.answers.kept:,} conversations in {data.rows}; the same command without --until goes on")
         return
-    summary = train_head(loaded, data, wish, install.python, screen)
-    if given["until"] == "training":
+    summary = train_head(loaded, data, wish, engine.find(loaded).python, screen)
+    if until == "training":
         say(f"the head is in {wish.out}, not yet measured; the same command without --until goes on")
         return
     served = uvloop.run(measure_head(loaded, engine, wish, screen))
@@ -215,10 +234,16 @@ def train_command(stack: Path | None, **given: Any) -> None:
             f"• {one.prompt_set}: AL {one.acceptance_length:.2f} at K = {one.draft_length} (positions {rates})"
         )
     click.echo(f"\nhead:  {wish.out}   pair {manifest.id}")
-    click.echo(f"serve: outrider serve {write_stack(loaded, wish)}")
+    click.echo(f"serve: {called(sys.argv[0])} serve {write_stack(loaded, wish)}")
     click.echo(
         "AL says how much is accepted, not how much time that saves: `outrider bench` of the same file does."
     )
+
+
+def called(program: str) -> str:
+    """``outrider``, or the path it was started by (``.venv/bin/outrider``) where its name alone is not found."""
+    by_path = Path(program).name == "outrider" and shutil.which("outrider") is None
+    return shlex.quote(program) if by_path else "outrider"
 
 
 def _wish(stack: Stack, given: dict[str, Any], sets: Sequence[PromptSet], device: str) -> Wish:

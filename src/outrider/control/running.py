@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,8 @@ from outrider.launch.prepare import Prepared
 from outrider.launch.process import EngineProcess
 from outrider.stack.plain_engine import engines_of
 from outrider.telemetry.metrics import Metrics
+
+STILL_EVERY_S = 2.0
 
 
 def job_of(prepared: Prepared, engine: Engine, log_path: Path) -> Job:
@@ -67,7 +70,8 @@ class RunningEngine:
 
 @asynccontextmanager
 async def running_engine(job: Job, say: Callable[[str], None]) -> AsyncIterator[RunningEngine]:
-    """The engine of `job`, ready; stopped at the end, whatever happens. `say` is told how it comes up.
+    """The engine of `job`, ready; stopped at the end, whatever happens. `say` is told how it comes up: a line that ends in
+    a carriage return may be overwritten by the next.
 
     Raises:
         EngineStartFailed: it was never ready; with the last lines of its log.
@@ -77,7 +81,10 @@ async def running_engine(job: Job, say: Callable[[str], None]) -> AsyncIterator[
     supervisor = Supervisor(job, upstreams, EngineMetrics(Metrics()), say=say)
     life, ready = supervisor.start(), asyncio.create_task(supervisor.first_ready.wait())
     try:
-        await asyncio.wait({life, ready}, return_when=asyncio.FIRST_COMPLETED)
+        began = time.monotonic()
+        while not (life.done() or ready.done()):
+            say(f"{supervisor.state.reason} ({time.monotonic() - began:.0f} s)\r")
+            await asyncio.wait({life, ready}, timeout=STILL_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
         if life.done():
             life.result()
         say(supervisor.state.reason)

@@ -253,7 +253,7 @@ class _Converter:
 
     def run(self, gguf: Path, folder: Path) -> object:
         """Fill `folder`; the versions that did it."""
-        self.progress("converting the weights to bf16, once")
+        self.progress("converting the weights from GGUF to safetensors, once")
         code, out, errors = _run(
             [self.python, str(CONVERTER), str(gguf), str(folder)], self.progress, "converting"
         )

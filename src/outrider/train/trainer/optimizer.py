@@ -14,6 +14,7 @@ import torch
 
 from outrider.train.job import SettledJob
 from outrider.train.trainer.head import trained_parameters
+from outrider.train.trainer.muon import Float32Muon
 
 MUON_RATE, MUON_RATE_BY_WIDTH = (
     6e-3,
@@ -23,15 +24,18 @@ LOWEST_SHARE = 0.02  # of the highest rate, at the end
 WARMUP_SHARE = 0.05
 
 
-def build_optimizers(head: Any, job: SettledJob, width: int) -> list[Any]:
-    """One or two optimisers, each group with its highest rate in ``peak``. `width`: the target's hidden size."""
+def build_optimizers(head: Any, job: SettledJob, width: int, *, bf16: bool = True) -> list[Any]:
+    """One or two optimisers, each group with its highest rate in ``peak``.
+
+    `width`: the target's hidden size; `bf16`: whether the device multiplies it, as PyTorch's Muon does.
+    """
     named = trained_parameters(head)
     matrices = [pair for pair in named if pair[1].ndim == 2] if job.optimizer == "muon" else []
     rest = [pair for pair in named if pair[1].ndim != 2] if job.optimizer == "muon" else named
     made: list[Any] = []
     if matrices:
         made.append(
-            torch.optim.Muon(
+            (torch.optim.Muon if bf16 else Float32Muon)(
                 matrices,
                 lr=job.muon_learning_rate or min(MUON_RATE, MUON_RATE_BY_WIDTH / width),
                 momentum=0.95,

@@ -68,13 +68,15 @@ def _device(job: TrainJob) -> Device:
 
 def _target_dtype(device: Device, notes: list[str]) -> Any:
     """bf16 on a GPU, and on a CPU that multiplies it in hardware (a third of float32's time there); float32 elsewhere."""
-    if device == "cuda":
+    if _multiplies_bf16(device):
         return torch.bfloat16
-    able = torch.cpu.get_capabilities()
-    if able.get("amx_bf16") or able.get("avx512_bf16") or able.get("bf16"):
-        return torch.bfloat16
-    notes.append("This CPU does not multiply bf16: the target runs in float32.")
+    notes.append("This CPU does not multiply bf16: target and Muon run in float32.")
     return torch.float32
+
+
+def _multiplies_bf16(device: Device) -> bool:
+    able = torch.cpu.get_capabilities()
+    return device == "cuda" or any(able.get(name) for name in ("amx_bf16", "avx512_bf16", "bf16"))
 
 
 def _attention(name: str) -> AbstractContextManager[Any]:
@@ -108,7 +110,7 @@ def _parts(job: SettledJob, notes: list[str]) -> tuple[Parts, float, int]:
         target,
         FeatureStore(target, corpus, cached=cache_bytes > 0),
         head,
-        build_optimizers(head, job, target.config.hidden_size),
+        build_optimizers(head, job, target.config.hidden_size, bf16=_multiplies_bf16(job.device)),
         distance,
         make_probes(corpus, held_out, job.batch_tokens, job.depth, job.method == "p-eagle"),
     )
