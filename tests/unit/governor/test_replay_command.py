@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from outrider.cli.main import cli
 from outrider.cli.replay import replay_file
 from outrider.core.errors import MeasurementError, StackError
+from outrider.governor.ladder import Rung
 from outrider.governor.policy import Policy
 from outrider.governor.settings import PolicySettings
 from outrider.governor.snapshot import Snapshot
@@ -168,6 +169,13 @@ def test_packed_traces_and_cut_ones_are_read(tmp_path: Path, trace: Path) -> Non
     cut = tmp_path / "cut.jsonl"
     cut.write_bytes(trace.read_bytes()[:-10])
     assert "left out: the last line, which is cut" in run(cut).output
+
+
+def test_the_page_describes_every_member_of_a_ladder() -> None:
+    """docs/replay.md has each field of a rung between the headings `ladder` and `request`."""
+    page = (DOCS / "replay.md").read_text()
+    table = page[page.index("| ladder |") : page.index("| request |")]
+    assert [one for one in fields(Rung) if f"| `{one.name}` |" not in table] == []
 
 
 def test_the_page_describes_every_setting() -> None:
