@@ -7,7 +7,8 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +22,6 @@ from outrider.cli.measuring import load_sets, progress_line
 from outrider.cli.ranges import Finite
 from outrider.cli.training_screen import TrainingScreen
 from outrider.core.errors import TrainingError
-from outrider.engines.base import Engine
 from outrider.engines.choose import startable
 from outrider.measure.prompts import PromptSet
 from outrider.measure.served_acceptance import ServedSettings
@@ -196,48 +196,45 @@ def train_command(stack: Path | None, **given: Any) -> None:
     sets = load_sets(given["sets"], given["set_data"], given["limit"])
     wish = _wish(loaded, given, sets, install.device)
     handed = _for_specforge(wish) if given["backend"] == "specforge" else None
-    try:
-        _run(loaded, engine, wish, handed, given["until"], say)
-    except KeyboardInterrupt:
-        say(f"stopped; the same command goes on in {wish.out}")
-        raise
-
-
-def _run(
-    loaded: Stack,
-    engine: Engine,
-    wish: Wish,
-    handed: SpecForgeSettings | None,
-    until: str | None,
-    say: Callable[[str], None],
-) -> None:
-    """All steps, or those up to `until`."""
-    screen = TrainingScreen(say)
-    data = uvloop.run(make_data(loaded, engine, wish, screen))
-    if handed:
-        _hand_over(loaded, data, wish, handed, say)
-        return
-    if until == "data":
-        say(f"{data.answers.kept:,} conversations in {data.rows}; the same command without --until goes on")
-        return
-    summary = train_head(loaded, data, wish, engine.find(loaded).python, screen)
-    if until == "training":
-        say(f"the head is in {wish.out}, not yet measured; the same command without --until goes on")
-        return
-    served = uvloop.run(measure_head(loaded, engine, wish, screen))
-    created = datetime.now(UTC).isoformat(timespec="seconds")
-    facts = training_facts(wish, data, summary, ["outrider", *sys.argv[1:]], created)
-    manifest = write_pair(drafted(loaded, wish), wish, served, facts, screen.note)
-    for one in served:
-        rates = " ".join(f"{rate:.2f}" for rate in one.per_position)
+    with _told_how_to_go_on(wish.out, say):
+        screen = TrainingScreen(say)
+        data = uvloop.run(make_data(loaded, engine, wish, screen))
+        if handed:
+            _hand_over(loaded, data, wish, handed, say)
+            return
+        if given["until"] == "data":
+            say(
+                f"{data.answers.kept:,} conversations in {data.rows}; the same command without --until goes on"
+            )
+            return
+        summary = train_head(loaded, data, wish, install.python, screen)
+        if given["until"] == "training":
+            say(f"the head is in {wish.out}, not yet measured; the same command without --until goes on")
+            return
+        served = uvloop.run(measure_head(loaded, engine, wish, screen))
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        facts = training_facts(wish, data, summary, ["outrider", *sys.argv[1:]], created)
+        manifest = write_pair(drafted(loaded, wish), wish, served, facts, screen.note)
+        for one in served:
+            rates = " ".join(f"{rate:.2f}" for rate in one.per_position)
+            click.echo(
+                f"• {one.prompt_set}: AL {one.acceptance_length:.2f} at K = {one.draft_length} (positions {rates})"
+            )
+        click.echo(f"\nhead:  {wish.out}   pair {manifest.id}")
+        click.echo(f"serve: {called(sys.argv[0])} serve {write_stack(loaded, wish)}")
         click.echo(
-            f"• {one.prompt_set}: AL {one.acceptance_length:.2f} at K = {one.draft_length} (positions {rates})"
+            "AL says how much is accepted, not how much time that saves: `outrider bench` of the same file does."
         )
-    click.echo(f"\nhead:  {wish.out}   pair {manifest.id}")
-    click.echo(f"serve: {called(sys.argv[0])} serve {write_stack(loaded, wish)}")
-    click.echo(
-        "AL says how much is accepted, not how much time that saves: `outrider bench` of the same file does."
-    )
+
+
+@contextmanager
+def _told_how_to_go_on(out: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Ctrl-C in here ends with a word on it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"stopped; the same command goes on in {out}")
+        raise
 
 
 def called(program: str) -> str:

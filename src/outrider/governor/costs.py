@@ -71,7 +71,12 @@ class StepTimes:
                 share = (running - low) / (high - low) if high > low else 0.0
                 value = before.value + share * (after.value - before.value)
                 return Measured(value, value * max(before.relative, after.relative))
-        return next((time for batch, time in known if bucket(batch) == bucket(running)), None)
+        near = self.near(draft, running)
+        return near[1] if near else None
+
+    def near(self, draft: str, running: float) -> tuple[float, Measured] | None:
+        """The batch that was measured in the same half-octave, and T there; None where none was."""
+        return next((one for one in self.known(draft) if bucket(one[0]) == bucket(running)), None)
 
     def bounds(self, draft: str, running: float) -> tuple[float, float] | None:
         """Between what and what T lies at a batch, by what is known of others; None without any.
@@ -182,9 +187,7 @@ def _as_verified(times: StepTimes, ladder: Ladder, rung: Rung, running: float) -
     drafts as well, which takes no larger a share of it than alone: T(b, 0) ≥ T(b/(K + 1), K) · T(1, 0)/T(1, K). It needs no
     slack: a part of that share goes into verifying K tokens more.
     """
-    seen = next(
-        ((batch, t) for batch, t in times.known(rung.draft) if bucket(batch) == bucket(running)), None
-    )
+    seen = times.near(rung.draft, running)
     unloaded = break_even_unloaded(times, ladder, rung.draft, running)
     if rung.draft not in HEADS or rung.draft_length is None or seen is None or unloaded is None:
         return None

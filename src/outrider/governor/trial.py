@@ -20,11 +20,9 @@ def due(state: GovernorState, seen: Assessment, judge: Judge) -> Trial | None:
     """The trial to begin now, or None. `seen`: the draft in force."""
     settings, rung = judge.settings, judge.ladder[state.draft]
     per_step, step = seen.cost_seen.per_step, seen.step
-    if judge.surely_pays(seen.cost_seen, seen.break_even):
-        return None
     if not settings.trials or rung.scheduled or seen.verdict is not Verdict.FAIR or seen.break_even.known:
         return None
-    if per_step is None or step is None:
+    if per_step is None or step is None or judge.surely_pays(seen.cost_seen, seen.break_even):
         return None
     if state.at_s - max(state.tried.values(), default=-math.inf) < settings.trial_every_s:
         return None

@@ -70,7 +70,7 @@ def _target_dtype(device: Device, notes: list[str]) -> Any:
     """bf16 on a GPU, and on a CPU that multiplies it in hardware (a third of float32's time there); float32 elsewhere."""
     if _multiplies_bf16(device):
         return torch.bfloat16
-    notes.append("This CPU does not multiply bf16: target and Muon run in float32.")
+    notes.append("This CPU does not multiply bf16: the training runs in float32.")
     return torch.float32
 
 
